@@ -1,4 +1,4 @@
-"""Files on GPU ranks; the program is `files_on_gpu.py`."""
+"""Files on GPU ranks; the programs are `files_on_gpu.py` and `texts_on_gpu.py`."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ pytestmark = [
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_parquet_files_give_what_they_give_cpu_ranks(ranks: int) -> None:
     right_on_gpus("files_on_gpu.py", ranks, "auto")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_csv_files_give_what_they_give_cpu_ranks(ranks: int) -> None:
+    right_on_gpus("texts_on_gpu.py", ranks, "auto")

@@ -11,12 +11,12 @@ import pandas as pd
 
 from ..host.keys.hashing import id_dtype
 from ..host.partition import Int64s
-from ..protocol.backend import RowGroups, RowGroupWriter
+from ..protocol.backend import DelimitedText, RowGroups, RowGroupWriter
 from ..protocol.column import Label
 from ..protocol.data import Columns
 from ..protocol.scattering import device_partition_bytes
 from ..protocol.schema import Schema
-from . import interchange, packing, parquet
+from . import delimited, interchange, packing, parquet
 from .casting import cast
 from .columns.data import (
     DeviceColumns,
@@ -79,6 +79,9 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
 
     def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[DeviceColumns]:
         return parquet.read_row_groups(work, pass_bytes)
+
+    def read_delimited(self, block: bytes, work: DelimitedText) -> DeviceColumns | None:
+        return delimited.read_delimited(block, work)
 
     def row_group_writer(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> RowGroupWriter:
         return parquet.FileWriter(path, schema, notes, compression)

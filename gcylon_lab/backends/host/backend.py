@@ -11,7 +11,7 @@ from ..arrow.casting import cast_columns
 from ..arrow.exported import view_with_owner
 from ..arrow.interop import from_frame, to_frame
 from ..arrow.named_arrays import from_columns
-from ..protocol.backend import RowGroups, RowGroupWriter
+from ..protocol.backend import DelimitedText, RowGroups, RowGroupWriter
 from ..protocol.column import Label, missing_in_tensor
 from ..protocol.data import Columns, concat_columns, empty_columns, slice_columns
 from ..protocol.schema import Schema
@@ -56,6 +56,9 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
 
     def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[Columns]:
         raise NotImplementedError("files are decoded in host memory here")
+
+    def read_delimited(self, block: bytes, work: DelimitedText) -> Columns | None:
+        return None
 
     def row_group_writer(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> RowGroupWriter:
         raise NotImplementedError("files are encoded in host memory here")

@@ -20,6 +20,37 @@ from .schema import Label, Schema
 
 
 @dataclass(frozen=True, slots=True)
+class DelimitedText:
+    """How lines of text become rows.
+
+    Attributes
+    ----------
+    types : mapping of str to pyarrow type
+        Of all columns, in the order of a line's values: int64, float64, bool, string or a time without a zone.
+    wanted : tuple of str
+        The columns of the result, in order.
+    delimiter : str
+        One ASCII character.
+    nulls : tuple of str
+        What stands for a missing value.
+    asked : frozenset of str
+        Columns whose type somebody named: floats may be rounded there.
+    quotes : bool
+        Whether double quotes enclose values.
+    ones : bool
+        Whether 1 and 0 are bools.
+    """
+
+    types: Mapping[str, Any]
+    wanted: tuple[str, ...]
+    delimiter: str
+    nulls: tuple[str, ...]
+    asked: frozenset[str] = frozenset()
+    quotes: bool = True
+    ones: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RowGroups:
     """Some rows of a file, in order.
 
@@ -136,6 +167,14 @@ class Backend(RelationalBackend, Protocol):
         ------
         ReadError
             If texts are no UTF-8.
+        """
+        ...
+
+    def read_delimited(self, block: bytes, work: DelimitedText) -> Data | None:
+        """Rows of whole lines; asked of GPU backends alone.
+
+        None where they may not be what the host's reader makes of them: of quotes, blanks around numbers, blank lines,
+        lines of fewer values, or what does not fit a type.
         """
         ...
 

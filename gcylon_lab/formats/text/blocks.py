@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ _LONGEST_HEADER_BYTES = 16 * 1024**2
 _BYTES_A_QUOTE = 32  # to find where records end
 _STEP = 1 << 16
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+T = TypeVar("T")
 _COUNTED_BYTES = 1024**3  # lines of an error are counted so far into a file
 
 
@@ -213,6 +215,17 @@ def _cut(
         last = replace(place, offset=at)
         require_closed(last, rest, delimiter, cut=left == 0 and bool(file.read(1)))
         yield last, rest
+
+
+def one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same, each made by a thread while the one before it is used."""
+    none = object()
+    with ThreadPoolExecutor(1, "reading ahead") as pool:
+        coming = pool.submit(next, items, none)
+        while (item := coming.result()) is not none:
+            coming = pool.submit(next, items, none)
+            yield item  # type: ignore[misc]
+            del item
 
 
 def require_closed(place: Place, data: bytes, delimiter: bytes | None, *, cut: bool = False) -> None:

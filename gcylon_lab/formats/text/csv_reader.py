@@ -12,7 +12,7 @@ from pyarrow import csv
 
 from ...backends.arrow.tables import from_arrow
 from ...backends.protocol.column import listed_labels
-from ...backends.protocol.data import Columns, bounded
+from ...backends.protocol.data import Data, bounded
 from ...backends.protocol.schema import require_distinct
 from ...errors import ReadError
 from ...units import format_count
@@ -25,6 +25,7 @@ from .blocks import (
     blocks,
     first_record,
     first_records,
+    one_ahead,
     require_closed,
     text_notes,
     text_size,
@@ -47,7 +48,7 @@ from .types import (
 _LEAST_BLOCK_BYTES = 4096
 _MOST_COLUMNS = 100_000
 CSV_SUFFIXES = tuple(f"{end}{packed}" for end in (".csv", ".tsv", ".txt") for packed in ("", *COMPRESSED))
-_NULLS = [
+NULLS = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
 ]  # fmt: skip
@@ -232,7 +233,7 @@ def _parse(
             ),
             csv.ConvertOptions(
                 column_types=types,
-                null_values=_NULLS,
+                null_values=NULLS,
                 strings_can_be_null=True,
                 include_columns=only,
                 true_values=["true", "True", "TRUE", *["1"] * ones],
@@ -268,7 +269,8 @@ def read_csv_chunks(
     columns: Sequence[str] | None = None,
     max_bytes: int = 32 * 1024**2,
     max_rows: int | None = None,
-) -> Iterator[Columns]:
+    decode: Callable[[bytes, Sequence[str]], Data | None] | None = None,
+) -> Iterator[Data]:
     """Read what a plan gives to one rank, piece by piece.
 
     Parameters
@@ -280,10 +282,13 @@ def read_csv_chunks(
         About the largest size of a piece; a longer line is a piece of its own.
     max_rows : int, optional
         The most rows of a piece.
+    decode : callable, optional
+        Is given whole lines and the names of their values; what it makes of them is a piece, unless it is None: then
+        they are read here.
 
     Yields
     ------
-    Columns
+    Data
         In file order; one without rows where there is nothing to read. Ints and bools with empty values are
         nullable dtypes (Int64, boolean), and ints become floats in a piece that holds fractions.
 
@@ -297,15 +302,22 @@ def read_csv_chunks(
     for piece in plan.pieces:
         block_bytes = max(_LEAST_BLOCK_BYTES, max_bytes // 4)  # text grows when it becomes numbers
         with reading(piece.path):
-            for table in _tables(piece, plan, wanted, block_bytes):
+            for made in _made(piece, plan, wanted, block_bytes, decode):
                 any_rows = True
-                yield from bounded(from_arrow(table, nullable=True), max_bytes, max_rows)
+                if isinstance(made, pa.Table):
+                    yield from bounded(from_arrow(made, nullable=True), max_bytes, max_rows)
+                else:
+                    yield made
+                del made  # before the next lines are read
     if not any_rows:
         fields = [pa.field(name, plan.types.get(name, pa.null())) for name in wanted]
         yield from_arrow(pa.schema(fields).empty_table(), nullable=True)
 
 
-def _tables(piece: BytePiece, plan: CsvPlan, wanted: Sequence[str], block_bytes: int) -> Iterator[Any]:
+def _made(
+    piece: BytePiece, plan: CsvPlan, wanted: Sequence[str], block_bytes: int, decode: Callable[..., Data | None] | None
+) -> Iterator[Any]:
+    """Tables of Arrow, or what ``decode`` made."""
     skip, names = plan.start(piece.path)
     if set(names) != set(plan.names):
         raise ReadError(
@@ -313,7 +325,12 @@ def _tables(piece: BytePiece, plan: CsvPlan, wanted: Sequence[str], block_bytes:
             advice="Read files with the same columns.",
             path=piece.path,
         )
-    for place, block in blocks(piece, plan.storage, skip, block_bytes, plan.quoting):
+    cut = blocks(piece, plan.storage, skip, block_bytes, plan.quoting)
+    for place, block in cut if decode is None else one_ahead(cut):
+        if decode is not None and (data := decode(block, names)) is not None:
+            yield data
+            del data
+            continue
         table = _typed(place, block, names, plan).select(wanted)
         suspects = rounded_columns(table, plan.asked)
         texts = _texts(place, block, names, suspects, plan)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+import pyarrow as pa
 
-from ...backends.protocol.backend import Backend
-from ...backends.protocol.data import Data
+from ...backends.protocol.backend import Backend, DelimitedText
+from ...backends.protocol.data import Columns, Data
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.schema import Schema
 from ...engine.store.workspace import Workspace
@@ -17,6 +19,7 @@ from ...formats.parquet.plans import ParquetPlan, reading_parquet
 from ...formats.parquet.reader import read_parquet_chunks
 from ...formats.parquet.row_groups import FileShare, file_shares
 from ...formats.row_filters import filtered
+from ...formats.text.csv_reader import NULLS, CsvPlan, read_csv_chunks
 from ...memory.device import current_device
 from ...memory.out_of_memory import is_out_of_memory
 from ...units import format_bytes
@@ -25,11 +28,28 @@ from ...units import format_bytes
 # chunk, which is half as large, is taken in or staged; a quarter of the limit is free for that.
 _PASSES_IN_LIMIT = 10
 _TAKING_IN_LIMIT = 20  # of a limit: what taking a chunk in may need beside it
+# Text is read in blocks of a quarter of this: what is made of one takes some times as much at the same time.
+_MOST_TEXT_BYTES = 256 * 1024**2
+_READ = (pa.types.is_int64, pa.types.is_float64, pa.types.is_boolean, pa.types.is_string, pa.types.is_large_string)
+_LINES_BY_HOST = "some lines by way of host memory, as of quotes, or of values that are not plain ones of their types"
+
+
+def _read_by_host(plan: CsvPlan) -> str:
+    """Why all lines are read in host memory, or ""."""
+    if len(plan.delimiter.encode()) > 1:
+        return "the delimiter is no single byte"
+    for name in plan.names:
+        type_ = plan.types.get(name)
+        if type_ is None:
+            return f"column {name!r} has no value at the beginning"
+        if not any(test(type_) for test in _READ) and not (pa.types.is_timestamp(type_) and type_.tz is None):
+            return f"column {name!r} is {type_}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """How a rank of a GPU engine reads its share of parquet files.
+    """How a rank of a GPU engine reads its share of parquet or csv files.
 
     Parameters
     ----------
@@ -52,6 +72,41 @@ class DeviceReading:
     def pieces(self, plan: ParquetPlan, columns: Sequence[str] | None, max_bytes: int) -> Iterator[Data]:
         """This rank's rows, piece by piece; ``max_bytes`` is the size of those that come through host memory."""
         return gathered(self.workspace.backend, self._pieces(plan, columns, max_bytes), max_bytes // 2)
+
+    def lines(self, plan: CsvPlan, columns: Sequence[str] | None) -> Iterator[Data]:
+        """This rank's rows of csv files, piece by piece."""
+        backend, most = self.workspace.backend, max(1, min(_MOST_TEXT_BYTES, self.pass_bytes // 2))
+        wanted, why = tuple(plan.names if columns is None else columns), _read_by_host(plan)
+        reader = partial(read_csv_chunks, plan, columns=columns, max_bytes=most)
+        if why:
+            self._tell(f"by way of host memory, as {why}")
+            yield from map(self._on_device, reader())
+            return
+
+        def decode(block: bytes, names: Sequence[str]) -> Data | None:
+            types = {name: plan.types[name] for name in names}
+            ones = any(map(pa.types.is_boolean, plan.asked.values()))
+            asked = frozenset(plan.asked)
+            work = DelimitedText(types, wanted, plan.delimiter, tuple(NULLS), asked, plan.quotes, ones)
+            made = self._with_room(lambda: backend.read_delimited(block, work))
+            self._tell("read on the GPU" if made is not None else _LINES_BY_HOST)
+            return made
+
+        for piece in reader(decode=decode):
+            yield self._on_device(piece)
+            del piece
+
+    def _on_device(self, piece: Data) -> Data:
+        return self.workspace.backend.from_host(piece) if isinstance(piece, Columns) else piece
+
+    def _with_room(self, make: Callable[[], Data | None]) -> Data | None:
+        """What is made, or None where the device has no room for it."""
+        try:
+            return make()
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        return None
 
     def _pieces(self, plan: ParquetPlan, columns: Sequence[str] | None, max_bytes: int) -> Iterator[Data]:
         backend, any_file = self.workspace.backend, False

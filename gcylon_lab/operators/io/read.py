@@ -22,6 +22,7 @@ from ...formats.parquet.plans import ParquetPlan
 from ...formats.parquet.row_choice import RowChoice
 from ...formats.read_plans import RowPiece
 from ...formats.row_filters import filtered
+from ...formats.text.csv_reader import CsvPlan
 from ...memory.available import available_bytes
 from ...memory.budget import exceeded
 from ...units import format_bytes, format_count
@@ -96,9 +97,13 @@ def read_files(
             if condition is not None:
                 max_bytes = max(1, max_bytes // 2)  # the other half is for what the condition makes of a piece
             computed = getattr(mine, "condition", condition)  # a plan may know how a format's columns are compared
-            if backend.on_gpu and isinstance(mine, ParquetPlan):
+            if backend.on_gpu and isinstance(mine, ParquetPlan | CsvPlan):
                 reading = DeviceReading(workspace, workspace.budget.limit_bytes, notes)
-                pieces = _watched(operation, mine, reading.pieces(mine, names, max_bytes))
+                if isinstance(mine, CsvPlan):
+                    found = reading.lines(mine, names)
+                else:
+                    found = reading.pieces(mine, names, max_bytes)
+                pieces = _watched(operation, mine, found)
                 return reserved(workspace, kept(backend, pieces, computed, columns), reading.pass_bytes)
             if computed is not None and isinstance(mine, ParquetPlan) and max_bytes >= _CHOSEN_BYTES:
                 choice = RowChoice(computed, columns)

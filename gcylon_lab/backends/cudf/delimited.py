@@ -1,0 +1,150 @@
+"""Delimited text, read on the device: where values end, what they are, and whether all is as the host would read it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import cupy
+import numpy as np
+import pyarrow as pa
+import pylibcudf as plc
+
+from ..arrow.tables import from_arrow
+from ..protocol.backend import DelimitedText
+from ..protocol.column import Column
+from ..protocol.schema import Schema
+from .columns.data import Array, DeviceColumns, as_column
+from .columns.transfer import uploaded
+from .frames import with_missing
+from .kernels.delimited_source import KERNELS, PARSE
+from .kernels.utf8 import is_utf8
+
+_THREADS, _STEP = 256, 16
+_OTHER, _NULLS = 4, 4  # as `told` in the source: what lets the host read a block, then a place for each column
+_NAMES = (
+    "count_marks", "place_marks", "read_ints", "read_floats", "read_bools", "read_times", "measure_texts", "copy_texts",
+)  # fmt: skip
+_PLACES = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+@cache
+def _kernels() -> dict[str, Any]:
+    module = cupy.RawModule(code=PARSE + KERNELS)
+    return {name: module.get_function(name) for name in _NAMES}
+
+
+def read_delimited(block: bytes, work: DelimitedText) -> DeviceColumns | None:
+    """The rows of whole lines; see `gcylon_lab.backends.protocol.backend.Backend.read_delimited`."""
+    if not block.endswith(b"\n"):
+        block += b"\n"
+    text = uploaded(np.frombuffer(block, np.uint8))
+    told = cupy.zeros(_NULLS + len(work.types), np.int32)
+    marks = _marks(text, work, told)
+    if marks is None:
+        return None
+    rows = marks.size // len(work.types)
+    looked_at = [name for name, type_ in work.types.items() if name in work.wanted or not _is_text(type_)]
+    values = {name: _values(text, marks, rows, work, name, told) for name in looked_at}
+    seen = told.get()
+    if seen[:_OTHER].any() or not is_utf8(_one_text(text)):
+        return None
+    schema = _schema(work, seen[_NULLS:].astype(bool))
+    places, arrays = {name: place for place, name in enumerate(work.types)}, []
+    for name, column in zip(work.wanted, schema, strict=True):
+        place, (found, valid) = places[name], values.pop(name)
+        if _is_text(work.types[name]):
+            found = _strings(text, marks, rows, len(places), place, found)
+        arrays.append(_array(column, found, valid, missing=bool(seen[_NULLS + place])))
+    return DeviceColumns(schema, rows, tuple(arrays))
+
+
+def _marks(text: Any, work: DelimitedText, told: Any) -> Any:
+    """Where values end, with the last one of a line; None where no rows come of that."""
+    kernels, delimiter, columns = _kernels(), np.uint8(ord(work.delimiter)), len(work.types)
+    blocks = -(-text.size // (_THREADS * _STEP))
+    counts, nbytes = cupy.empty(blocks, np.uint32), np.int64(text.size)
+    kernels["count_marks"]((blocks,), (_THREADS,), (text, nbytes, delimiter, np.int32(work.quotes), counts, told))
+    ends = cupy.cumsum(counts, dtype=np.int64)
+    total = int(ends[-1])
+    if total % columns:
+        return None
+    marks = cupy.empty(total, np.uint32)
+    kernels["place_marks"]((blocks,), (_THREADS,), (text, nbytes, delimiter, np.int32(columns), ends, marks, told))
+    return None if told[:2].any() else marks
+
+
+def _values(text: Any, marks: Any, rows: int, work: DelimitedText, name: str, told: Any) -> tuple[Any, Any]:
+    """What a column's values are, and which are there; of strings how long they are."""
+    kernel, dtype, option = _reader(work, name)
+    values, valid = cupy.empty(rows, dtype), cupy.empty(rows, np.uint8)
+    place = list(work.types).index(name)
+    arguments = (text, marks, np.int64(rows), np.int32(len(work.types)), np.int32(place), _nulls(work.nulls), valid)
+    _kernels()[kernel]((-(-rows // _THREADS),), (_THREADS,), (*arguments, told, values, np.int64(option)))
+    return values, valid.view(np.bool_)
+
+
+def _reader(work: DelimitedText, name: str) -> tuple[str, str, int]:
+    """The kernel that reads a column, the dtype of what it makes, and what it is told."""
+    type_ = work.types[name]
+    if pa.types.is_int64(type_):
+        return "read_ints", "int64", 0
+    if pa.types.is_float64(type_):
+        return "read_floats", "float64", int(name in work.asked)
+    if pa.types.is_boolean(type_):
+        return "read_bools", "bool", int(work.ones)
+    if pa.types.is_timestamp(type_):
+        return "read_times", "int64", _PLACES[type_.unit]
+    return "measure_texts", "int32", 0
+
+
+def _nulls(texts: tuple[str, ...]) -> Any:
+    packed = b"".join(bytes([len(text)]) + text.encode() for text in texts) + b"\xff"
+    return uploaded(np.frombuffer(packed, np.uint8))
+
+
+def _schema(work: DelimitedText, missing: np.ndarray[Any, Any]) -> Schema:
+    """The columns as the host makes them of such values."""
+    places = {name: place for place, name in enumerate(work.types)}
+    alike = {name: _alike(work.types[name], missing=bool(missing[places[name]])) for name in work.wanted}
+    return from_arrow(pa.table(alike), nullable=True).schema
+
+
+def _alike(type_: Any, *, missing: bool) -> Any:
+    if missing:
+        return pa.nulls(1, type_)
+    return pa.array([""], type_) if _is_text(type_) else pa.array([0]).cast(type_)
+
+
+def _is_text(type_: Any) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _array(column: Column, values: Any, valid: Any, *, missing: bool) -> Array:
+    if column.fixed:
+        return values
+    if isinstance(values, plc.Column):
+        return with_missing(values, valid) if missing else values
+    plain = Column(column.name, column.kind, values.dtype.name, dtype=values.dtype)
+    return with_missing(as_column(plain, values), valid)
+
+
+def _strings(text: Any, marks: Any, rows: int, columns: int, place: int, lengths: Any) -> Any:
+    offsets = cupy.zeros(rows + 1, np.int32)
+    cupy.cumsum(lengths, dtype=np.int32, out=offsets[1:])
+    chars = cupy.empty(int(offsets[-1]), np.uint8)
+    grid = (-(-rows * 32 // _THREADS),)
+    given = (text, marks, np.int64(rows), np.int32(columns), np.int32(place), offsets, chars)
+    _kernels()["copy_texts"](grid, (_THREADS,), given)
+    return _string_column(offsets, chars)
+
+
+def _one_text(text: Any) -> Any:
+    """All of a block as one string."""
+    return _string_column(uploaded(np.array([0, text.size], np.int32)), text)
+
+
+def _string_column(offsets: Any, chars: Any) -> Any:
+    of_offsets = plc.Column(plc.DataType(plc.TypeId.INT32), offsets.size, plc.gpumemoryview(offsets), None, 0, 0, [])
+    data = plc.gpumemoryview(chars) if chars.size else None
+    return plc.Column(plc.DataType(plc.TypeId.STRING), offsets.size - 1, data, None, 0, 0, [of_offsets])
