@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from .budget import MemoryBudget
 from .device import Device
 
+# The allocator counts each allocation in whole steps of 256 bytes: of so many of them that much may be lost.
+_LOST_BYTES, _LOST_PART = 64 * 256, 64
+
 
 class DeviceBudget(MemoryBudget):
     """Claims on a device whose allocator enforces the same limit.
@@ -29,6 +32,11 @@ class DeviceBudget(MemoryBudget):
     def allocated_bytes(self) -> int:
         """What is allocated now, claimed or not."""
         return self._device.used_bytes
+
+    @property
+    def remaining_bytes(self) -> int:
+        """What can be reserved and then be allocated in some parts."""
+        return max(0, super().remaining_bytes - min(_LOST_BYTES, self.limit_bytes // _LOST_PART))
 
     def has_room(self, nbytes: int) -> bool:
         """Whether so many bytes can be allocated now, claimed or not."""

@@ -51,9 +51,9 @@ def number(draws: random.Random) -> str:
     """Digits with a point somewhere, and perhaps an exponent."""
     kind = draws.random()
     if kind < 0.3:
-        text = repr(draws.random() * 10.0 ** draws.randint(-4, 15))
+        text = repr(draws.random() * 10.0 ** draws.randint(-8, 15))
     elif kind < 0.5:
-        text = f"{draws.randint(0, 10**19 - 1)}e-{draws.randint(0, 19)}"
+        text = f"{draws.randint(0, 10**19 - 1)}e-{draws.randint(0, 27)}"
     elif kind < 0.6:  # halfway between two doubles, or next to that
         text = f"{(2 * draws.randint(2**52, 2**53) + 1) * 5 ** draws.randint(0, 2) + draws.randint(-1, 1)}e-1"
     else:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pylibcudf as plc
 
-from ..arrow.tables import from_arrow
+from ..arrow.tables import EXACT_IN_FLOAT, from_arrow
 from ..protocol.backend import DelimitedText
 from ..protocol.column import Column
 from ..protocol.schema import Schema
@@ -21,7 +21,9 @@ from .kernels.delimited_source import KERNELS, PARSE
 from .kernels.utf8 import is_utf8
 
 _THREADS, _STEP = 256, 16
-_OTHER, _NULLS = 4, 4  # as `told` in the source: what lets the host read a block, then a place for each column
+# As `told` in the source: what lets the host read a block, how many floats it shall read, a place for each column.
+_OTHER, _LEFT, _NULLS = 4, 4, 5
+_MOST_LEFT = 4096
 _NAMES = (
     "count_marks", "place_marks", "read_ints", "read_floats", "read_bools", "read_times", "measure_texts", "copy_texts",
 )  # fmt: skip
@@ -45,9 +47,12 @@ def read_delimited(block: bytes, work: DelimitedText) -> DeviceColumns | None:
         return None
     rows = marks.size // len(work.types)
     looked_at = [name for name, type_ in work.types.items() if name in work.wanted or not _is_text(type_)]
-    values = {name: _values(text, marks, rows, work, name, told) for name in looked_at}
+    left = cupy.empty(_MOST_LEFT, np.int64)
+    values = {name: _values(text, marks, rows, work, name, told, left) for name in looked_at}
     seen = told.get()
     if seen[:_OTHER].any() or not is_utf8(_one_text(text)):
+        return None
+    if seen[_LEFT] and not _read_floats(block, marks, left[: int(seen[_LEFT])], work, values):
         return None
     schema = _schema(work, seen[_NULLS:].astype(bool))
     places, arrays = {name: place for place, name in enumerate(work.types)}, []
@@ -74,14 +79,35 @@ def _marks(text: Any, work: DelimitedText, told: Any) -> Any:
     return None if told[:2].any() else marks
 
 
-def _values(text: Any, marks: Any, rows: int, work: DelimitedText, name: str, told: Any) -> tuple[Any, Any]:
+def _values(text: Any, marks: Any, rows: int, work: DelimitedText, name: str, told: Any, left: Any) -> tuple[Any, Any]:
     """What a column's values are, and which are there; of strings how long they are."""
     kernel, dtype, option = _reader(work, name)
     values, valid = cupy.empty(rows, dtype), cupy.empty(rows, np.uint8)
     place = list(work.types).index(name)
-    arguments = (text, marks, np.int64(rows), np.int32(len(work.types)), np.int32(place), _nulls(work.nulls), valid)
-    _kernels()[kernel]((-(-rows // _THREADS),), (_THREADS,), (*arguments, told, values, np.int64(option)))
+    given = (text, marks, np.int64(rows), np.int32(len(work.types)), np.int32(place), _nulls(work.nulls), valid, told)
+    beside = (left,) if kernel == "read_floats" else ()
+    _kernels()[kernel]((-(-rows // _THREADS),), (_THREADS,), (*given, values, np.int64(option), *beside))
     return values, valid.view(np.bool_)
+
+
+def _read_floats(block: bytes, marks: Any, left: Any, work: DelimitedText, values: dict[str, tuple[Any, Any]]) -> bool:
+    """Read in host memory what kernels have left, such as inf, 1e-300 or more than 19 digits; whether all could be."""
+    before = cupy.where(left > 0, marks[cupy.maximum(left - 1, 0)].astype(np.int64) + 1, 0).get()
+    places, stops = left.get(), marks[left].get()
+    texts = [block[start:stop] for start, stop in zip(before.tolist(), stops.tolist(), strict=True)]
+    try:
+        numbers = pa.array(texts, pa.binary()).cast(pa.string()).cast(pa.float64()).to_numpy()
+    except pa.ArrowInvalid:
+        return False
+    rows, columns = np.divmod(places, len(work.types))
+    for place, name in enumerate(work.types):
+        mine = columns == place
+        if not mine.any():
+            continue
+        if name not in work.asked and (np.abs(numbers[mine]) >= EXACT_IN_FLOAT).any():
+            return False
+        values[name][0][uploaded(rows[mine])] = uploaded(numbers[mine])
+    return True
 
 
 def _reader(work: DelimitedText, name: str) -> tuple[str, str, int]:

@@ -64,14 +64,14 @@ static __device__ u64 divide(u64 high, u64 low, u64 divisor, u64* rest) {
     return q1 * base + q0;
 }
 
-// digits / 10^power, rounded to the nearest double, ties to even; 1 <= power <= 19, digits > 0.
+// digits / 10^power, rounded to the nearest double, ties to even; 1 <= power <= 27, digits > 0.
 static __device__ double quotient(u64 digits, int power) {
     u64 divisor = 1;
-    for (int i = 0; i < power; ++i) divisor *= 10;
+    for (int i = 0; i < power; ++i) divisor *= 5;  // less than 2^63
     int up = __clzll((i64)digits), down = __clzll((i64)divisor);
     u64 high = digits << up, low = 0, rest;
     divisor <<= down;
-    int exponent = down - up - 64;
+    int exponent = down - up - 64 - power;
     if (high >= divisor) {
         low = high << 63;
         high >>= 1;
@@ -123,7 +123,7 @@ static __device__ int read_float(const u8* text, int length, double* value) {
     else if (!power) found = (double)digits;
     else if (digits <= (1ull << 53) && power >= -22 && power <= 22)  // both are exact: rounded once
         found = power < 0 ? (double)digits / POWERS[-power] : (double)digits * POWERS[power];
-    else if (power < 0 && power >= -19) found = quotient(digits, -power);
+    else if (power < 0 && power >= -27) found = quotient(digits, -power);
     else return DOUBTFUL;
     *value = negative ? -found : found;
     return VALUE;
@@ -195,8 +195,10 @@ KERNELS = r"""
 #define STEP 16  // bytes of a thread
 
 // What `told` has at each place: whether there are double quotes or carriage returns, whether lines are cut otherwise
-// than every `columns` values, whether a value is doubtful, whether a float may be a rounded int.
-enum { OTHER_BYTES = 0, OTHER_SHAPE = 1, DOUBTFUL_VALUE = 2, LARGE_FLOAT = 3, NULLS = 4 };
+// than every `columns` values, whether a value is doubtful, whether a float may be a rounded int, how many floats are
+// left to the host, and for each column whether it has nulls.
+enum { OTHER_BYTES = 0, OTHER_SHAPE = 1, DOUBTFUL_VALUE = 2, LARGE_FLOAT = 3, LEFT = 4, NULLS = 5 };
+#define MOST_LEFT 4096
 
 static __device__ int marks_of(
         const u8* bytes, i64 first, i64 nbytes, u8 delimiter, int quotes, u32* places, int* told) {
@@ -274,10 +276,18 @@ ROWS(read_ints, i64* values, i64 option) {
     values[row] = there(text, read_int(text.at, text.length, &value), nulls, valid, row, column, told) ? value : 0;
 }
 
-ROWS(read_floats, double* values, i64 may_be_large) {
+// What cannot be read here is left to the host: its place among all values is put into `left`.
+ROWS(read_floats, double* values, i64 may_be_large, i64* left) {
     ROW
     double value = 0;
-    bool found = there(text, read_float(text.at, text.length, &value), nulls, valid, row, column, told);
+    int state = read_float(text.at, text.length, &value);
+    if (state == DOUBTFUL && !is_null(text.at, text.length, nulls)) {
+        int place = atomicAdd(told + LEFT, 1);
+        if (place < MOST_LEFT) left[place] = row * columns + column;
+        else told[DOUBTFUL_VALUE] = 1;
+        state = VALUE;
+    }
+    bool found = there(text, state, nulls, valid, row, column, told);
     if (found && !may_be_large && fabs(value) >= 9007199254740992.0) told[LARGE_FLOAT] = 1;
     values[row] = found ? value : nan("");
 }
