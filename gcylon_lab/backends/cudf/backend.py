@@ -80,7 +80,7 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
     def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[DeviceColumns]:
         return parquet.read_row_groups(work, pass_bytes)
 
-    def read_delimited(self, block: bytes, work: DelimitedText) -> DeviceColumns | None:
+    def read_delimited(self, block: bytes | memoryview, work: DelimitedText) -> DeviceColumns | None:
         return delimited.read_delimited(block, work)
 
     def row_group_writer(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> RowGroupWriter:

@@ -36,10 +36,10 @@ def _kernels() -> dict[str, Any]:
     return {name: module.get_function(name) for name in _NAMES}
 
 
-def read_delimited(block: bytes, work: DelimitedText) -> DeviceColumns | None:
+def read_delimited(block: bytes | memoryview, work: DelimitedText) -> DeviceColumns | None:
     """The rows of whole lines; see `gcylon_lab.backends.protocol.backend.Backend.read_delimited`."""
-    if not block.endswith(b"\n"):
-        block += b"\n"
+    if block[-1:] != b"\n":
+        block = bytes(block) + b"\n"
     text = uploaded(np.frombuffer(block, np.uint8))
     told = cupy.zeros(_NULLS + len(work.types), np.int32)
     marks = _marks(text, work, told)
@@ -90,11 +90,13 @@ def _values(text: Any, marks: Any, rows: int, work: DelimitedText, name: str, to
     return values, valid.view(np.bool_)
 
 
-def _read_floats(block: bytes, marks: Any, left: Any, work: DelimitedText, values: dict[str, tuple[Any, Any]]) -> bool:
+def _read_floats(
+    block: bytes | memoryview, marks: Any, left: Any, work: DelimitedText, values: dict[str, tuple[Any, Any]]
+) -> bool:
     """Read in host memory what kernels have left, such as inf, 1e-300 or more than 19 digits; whether all could be."""
     before = cupy.where(left > 0, marks[cupy.maximum(left - 1, 0)].astype(np.int64) + 1, 0).get()
     places, stops = left.get(), marks[left].get()
-    texts = [block[start:stop] for start, stop in zip(before.tolist(), stops.tolist(), strict=True)]
+    texts = [bytes(block[start:stop]) for start, stop in zip(before.tolist(), stops.tolist(), strict=True)]
     try:
         numbers = pa.array(texts, pa.binary()).cast(pa.string()).cast(pa.float64()).to_numpy()
     except pa.ArrowInvalid:

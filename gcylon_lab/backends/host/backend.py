@@ -57,7 +57,7 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
     def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[Columns]:
         raise NotImplementedError("files are decoded in host memory here")
 
-    def read_delimited(self, block: bytes, work: DelimitedText) -> Columns | None:
+    def read_delimited(self, block: bytes | memoryview, work: DelimitedText) -> Columns | None:
         return None
 
     def row_group_writer(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> RowGroupWriter:

@@ -170,7 +170,7 @@ class Backend(RelationalBackend, Protocol):
         """
         ...
 
-    def read_delimited(self, block: bytes, work: DelimitedText) -> Data | None:
+    def read_delimited(self, block: bytes | memoryview, work: DelimitedText) -> Data | None:
         """Rows of whole lines; asked of GPU backends alone.
 
         None where they may not be what the host's reader makes of them: of quotes, blanks around numbers, blank lines,

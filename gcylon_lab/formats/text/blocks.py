@@ -28,6 +28,7 @@ _BYTES_A_QUOTE = 32  # to find where records end
 _STEP = 1 << 16
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 T = TypeVar("T")
+Block = bytes | memoryview
 _COUNTED_BYTES = 1024**3  # lines of an error are counted so far into a file
 
 
@@ -185,17 +186,18 @@ def blocks(
     with reading(piece.path), open_text(piece.path, storage) as file:
         if piece.whole:
             _read(file, skip)
-            yield from _cut(Place(piece.path, storage, skip), file, None, block_bytes, delimiter)
+            yield from cut(Place(piece.path, storage, skip), file, None, block_bytes, delimiter)
             return
         start = record_start(file, max(piece.start, skip), skip, delimiter)
         stop = record_start(file, max(piece.stop, skip), skip, delimiter)
         file.seek(start)
-        yield from _cut(Place(piece.path, storage, start), file, stop - start, block_bytes, delimiter)
+        yield from cut(Place(piece.path, storage, start), file, stop - start, block_bytes, delimiter)
 
 
-def _cut(
+def cut(
     place: Place, file: BinaryIO, left: int | None, block_bytes: int, delimiter: bytes | None
 ) -> Iterator[tuple[Place, bytes]]:
+    """The records from where a file stands, in so many bytes or up to its end; see `blocks`."""
     rest = b""
     at, wanted = place.offset, block_bytes
     while True:

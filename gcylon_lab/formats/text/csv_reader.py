@@ -21,16 +21,17 @@ from ..filesystems import NO_UTF8, Storage, reading, unreadable
 from ..read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .blocks import (
     COMPRESSED,
+    Block,
     Place,
     blocks,
     first_record,
     first_records,
-    one_ahead,
     require_closed,
     text_notes,
     text_size,
     text_start,
 )
+from .plain_blocks import plain_blocks
 from .types import (
     Types,
     advice_on_times,
@@ -269,7 +270,7 @@ def read_csv_chunks(
     columns: Sequence[str] | None = None,
     max_bytes: int = 32 * 1024**2,
     max_rows: int | None = None,
-    decode: Callable[[bytes, Sequence[str]], Data | None] | None = None,
+    decode: Callable[[Block, Sequence[str]], Data | None] | None = None,
 ) -> Iterator[Data]:
     """Read what a plan gives to one rank, piece by piece.
 
@@ -325,12 +326,15 @@ def _made(
             advice="Read files with the same columns.",
             path=piece.path,
         )
-    cut = blocks(piece, plan.storage, skip, block_bytes, plan.quoting)
-    for place, block in cut if decode is None else one_ahead(cut):
-        if decode is not None and (data := decode(block, names)) is not None:
+    found: Iterator[tuple[Place, Block]] = (blocks if decode is None else plain_blocks)(
+        piece, plan.storage, skip, block_bytes, plan.quoting
+    )
+    for place, given in found:
+        if decode is not None and (data := decode(given, names)) is not None:
             yield data
             del data
             continue
+        block = bytes(given)
         table = _typed(place, block, names, plan).select(wanted)
         suspects = rounded_columns(table, plan.asked)
         texts = _texts(place, block, names, suspects, plan)

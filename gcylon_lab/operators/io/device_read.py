@@ -29,7 +29,7 @@ from ...units import format_bytes
 _PASSES_IN_LIMIT = 10
 _TAKING_IN_LIMIT = 20  # of a limit: what taking a chunk in may need beside it
 # Text is read in blocks of a quarter of this: what is made of one takes some times as much at the same time.
-_MOST_TEXT_BYTES = 256 * 1024**2
+_MOST_TEXT_BYTES = 64 * 1024**2
 _READ = (pa.types.is_int64, pa.types.is_float64, pa.types.is_boolean, pa.types.is_string, pa.types.is_large_string)
 _LINES_BY_HOST = "some lines by way of host memory, as of quotes, or of values that are not plain ones of their types"
 
@@ -83,7 +83,7 @@ class DeviceReading:
             yield from map(self._on_device, reader())
             return
 
-        def decode(block: bytes, names: Sequence[str]) -> Data | None:
+        def decode(block: bytes | memoryview, names: Sequence[str]) -> Data | None:
             types = {name: plan.types[name] for name in names}
             ones = any(map(pa.types.is_boolean, plan.asked.values()))
             asked = frozenset(plan.asked)
