@@ -37,6 +37,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     tpch.add_argument("--repeats", type=int, default=3)
     tpch.add_argument("--threads", type=int, default=0, help="of DuckDB (default: as many as ranks)")
     tpch.add_argument("--px", action="store_true", help="the ranks run the queries' code, as in a %%%%px cell")
+    files = _new(commands, "files", "reading and writing files beside the library that does it alone", _files)
+    files.add_argument("--ranks", type=int, default=1)
+    files.add_argument("--megabytes", type=int, default=256, help="of each table in memory (default: 256)")
+    for name in ("formats", "kinds", "actions"):
+        files.add_argument(f"--{name}", default="", help="comma-separated; all by default")
+    files.add_argument("--repeats", type=int, default=5)
+    files.add_argument("--warmup", type=int, default=1)
+    files.add_argument("--no-peers", action="store_true", help="leave the library out")
     _add_case(_new(commands, "profiling", "what recording costs beside the work it records", _profiling))
     cluster = _new(commands, "cluster", "start, round trip and moving rows beside ipyparallel's own", _cluster)
     cluster.add_argument("--ranks", type=int, default=2)
@@ -183,6 +191,28 @@ def _tpch(arguments: argparse.Namespace) -> int:
     )
     status = _finish(arguments, report, format_tpch)
     return status if is_right(report) else 1
+
+
+def _files(arguments: argparse.Namespace) -> int:
+    from .files.case import ACTIONS, FORMATS, KINDS, FilesCase
+    from .files.files import format_files, run
+
+    if min(arguments.ranks, arguments.megabytes, arguments.repeats) < 1 or arguments.warmup < 0:
+        raise ArgumentError("ranks, megabytes and repeats are at least 1, warmup is at least 0.")
+    chosen = {}
+    for option, known in (("formats", FORMATS), ("kinds", KINDS), ("actions", ACTIONS)):
+        given = getattr(arguments, option)
+        chosen[option] = tuple(name.strip() for name in given.split(",") if name.strip()) or known
+        if unknown := sorted(set(chosen[option]) - set(known)):
+            raise ArgumentError(f"--{option} {','.join(unknown)} is invalid.", advice=f"Expected {', '.join(known)}.")
+    case = FilesCase(
+        megabytes=arguments.megabytes,
+        ranks=arguments.ranks,
+        repeats=arguments.repeats,
+        warmup=arguments.warmup,
+        **chosen,
+    )
+    return _finish(arguments, run(case, peer=not arguments.no_peers), format_files)
 
 
 def _join(arguments: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -103,24 +104,35 @@ class CsvRows(TextRows):
         require_columns_to_write(self.schema, piece, self.target)
         table = to_arrow(piece)
         for start in range(0, piece.rows, ROWS_AT_ONCE):
-            texts = [self._texts(column.slice(start, ROWS_AT_ONCE)) for column in table.columns]
-            between = [self._delimiter] * (len(texts) - 1) + ["\n"]
-            parts = [part for pair in zip(texts, between, strict=True) for part in pair]
+            parts = []
+            for place, column in enumerate(table.columns):
+                parts += [self._delimiter] * (place > 0) + self._texts(column.slice(start, ROWS_AT_ONCE))
+            parts.append("\n")
             with writing_to(self.target):
                 self.sink.write(joined(*parts).buffers()[2])  # all values one after the other
 
-    def _texts(self, column: Any) -> Any:
+    def _texts(self, column: Any) -> list[Any]:
+        """What stands for a column's values, in parts that follow each other."""
         array = plain_values(column.combine_chunks())
         text = text_of(array)
         is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
         if is_text or self._delimiter in _IN_VALUES:
-            text = joined('"', pc.replace_substring(text, '"', '""'), '"')
-        return pc.fill_null(text, self._missing)
+            text = pc.replace_substring(text, '"', '""') if _has_quotes(text) else text
+            if not text.null_count:
+                return ['"', text, '"']
+            text = joined('"', text, '"')
+        return [pc.fill_null(text, self._missing) if text.null_count else text]
 
     def close(self) -> None:
         """Write the end."""
         with writing_to(self.target):
             self.close_file()
+
+
+def _has_quotes(text: Any) -> bool:
+    """Whether there is a double quote in any value, or in memory beside it."""
+    chars = text.buffers()[2]
+    return chars is not None and bool((np.frombuffer(chars, np.uint8) == ord('"')).any())
 
 
 def text_of(array: Any) -> Any:

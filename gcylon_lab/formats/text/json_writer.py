@@ -7,6 +7,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -86,6 +87,8 @@ def _json_texts(array: Any) -> Any:
     if pa.types.is_floating(type_) and array.null_count < len(array) and not pc.all(pc.is_finite(array)).as_py():
         raise ValueError("not finite")
     if pa.types.is_nested(type_):
+        if _is_plain(type_):
+            return _nested_texts(array)
         values = array.to_pylist(maps_as_pydicts="strict")
         return pa.array([None if value is None else _json(value) for value in values], pa.large_string())
     text = text_of(array)
@@ -95,6 +98,39 @@ def _json_texts(array: Any) -> Any:
     if pc.any(pc.match_substring_regex(text, _ESCAPED)).as_py():
         return pa.array([None if value is None else _json(value) for value in text.to_pylist()], pa.large_string())
     return joined('"', text, '"')
+
+
+def _is_plain(type_: Any) -> bool:
+    """Whether values are lists and structs of numbers, bools and strings alone, whose texts can be put together."""
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return _is_plain(type_.value_type)
+    if pa.types.is_struct(type_):
+        fields = list(type_)
+        return len({field.name for field in fields}) == len(fields) and all(_is_plain(field.type) for field in fields)
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        pa.types.is_string,
+        pa.types.is_large_string,
+    )
+    return any(test(type_) for test in tests)
+
+
+def _nested_texts(array: Any) -> Any:
+    """As `_json_texts`, of lists and structs that are plain."""
+    if pa.types.is_struct(array.type):
+        parts: list[Any] = ["{"]
+        for place, (field, values) in enumerate(zip(array.type, array.flatten(), strict=True)):
+            parts += [f"{', ' if place else ''}{_json(field.name)}: ", pc.fill_null(_json_texts(values), "null")]
+        text = joined(*parts, "}") if len(parts) > 1 else pa.array(["{}"] * len(array), pa.large_string())
+    else:
+        values = pc.fill_null(_json_texts(array.flatten()), "null")
+        counts = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+        between = pa.scalar(", ", pa.large_string())
+        text = joined("[", pc.binary_join(pa.ListArray.from_arrays(offsets, values), between), "]")
+    return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.large_string()))
 
 
 def _json(value: Any) -> str:

@@ -1,0 +1,1 @@
+"""``gcylon-lab bench files``: reading and writing files beside the library that does it alone."""
