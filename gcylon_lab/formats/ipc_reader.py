@@ -478,14 +478,18 @@ def read_ipc_chunks(
     for path, first, batch in _batches(plan, wanted, max(1, max_bytes // 2)):
         indexes = plan.indexes.get(path, {})
         for start, stop in _pieces(batch, len(wanted), max(1, max_bytes // 2)):
+            # What was read for this piece alone is kept as it is, with strings of which offsets become wider.
+            whole = plan.storage.copies and stop - start == batch.num_rows and batch.nbytes <= 3 * max_bytes // 4
             with _reading(path):
                 some = [
                     index_array(indexes[name], first + start, first + stop)
                     if name in indexes
+                    else batch.column(name)
+                    if whole
                     else owned_array(batch.column(name).slice(start, stop - start))
                     for name in wanted
                 ]
-                data = from_arrow(table_of(some, wanted, stop - start), plan.dtypes, nullable=True)
+                data = from_arrow(table_of(some, wanted, stop - start), plan.dtypes, nullable=True, share=whole)
             any_rows = True
             yield from bounded(data, max_bytes, max_rows)
         del batch  # the next one is unpacked before this name is given another
