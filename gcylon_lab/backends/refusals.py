@@ -62,14 +62,6 @@ GPU_REFUSALS = (
         f"Leave deterministic=True out, sum integers or decimals, {_CPU}.",
     ),
     Refusal(
-        "missing among rows",
-        "every dtype",
-        "cumsum, cumprod, cummax, cummin, shift, diff, pct_change, ffill, bfill, rolling, expanding, and of groups "
-        "cumcount, head, tail and nth; merge_asof",
-        "cuDF sees missing values among rows in another way than pandas",
-        f"Take the rows to the notebook where they are few (to_pandas), {_CPU}.",
-    ),
-    Refusal(
         "to a time zone",
         "strings and times",
         "astype to a dtype with a time zone",

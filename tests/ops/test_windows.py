@@ -14,7 +14,6 @@ from worlds import World, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab import col
-from gcylon_lab.backends.refusals import is_refused_on_gpus
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
 from gcylon_lab.runtime.context import current
@@ -179,7 +178,7 @@ def refusals() -> None:
     assert context.budget.used_bytes == before
 
 
-@pytest.mark.cpu_alone("they refuse most windows themselves")
+@pytest.mark.cpu_alone("what libcudf takes fills such a limit")
 def test_what_cannot_be_is_told_by_all_ranks_and_leaves_nothing() -> None:
     World("threads", 2).run(refusals)
 
@@ -192,22 +191,3 @@ def far(periods: int) -> None:
 
 def test_rows_far_away_that_do_not_fit_are_refused_with_numbers() -> None:
     World("threads", 2).run(far, 20_000, config=GcylonConfig(gpu_memory_limit="400 KiB", min_chunk_rows=1))
-
-
-def refused_on_gpus() -> tuple[str, list[float]]:
-    context = current()
-    table = gl.from_local(mine(whole(40), context.rank, context.size))
-    type(context.workspace.backend).on_gpu, before = True, type(context.workspace.backend).on_gpu
-    try:
-        with pytest.raises(ArgumentError, match="is refused on GPU engines: cuDF sees missing values") as caught:
-            table.assign(y=col("x").cumsum())
-        assert caught.value.agreed and is_refused_on_gpus(caught.value)
-    finally:
-        type(context.workspace.backend).on_gpu = before
-    return str(caught.value), table.assign(y=col("x").rank()).local()["y"].tolist()
-
-
-@pytest.mark.cpu_alone("they refuse it themselves")
-def test_gpu_engines_refuse_what_looks_at_missing_values_among_rows() -> None:
-    [(said, ranks)] = World("single", 1).run(refused_on_gpus)
-    assert "col('x').cumsum()" in said and len(ranks) == 40

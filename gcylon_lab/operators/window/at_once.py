@@ -17,7 +17,7 @@ from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ..rowwise.rowwise import computed
 from .scan import GROUP_ROW_BYTES
-from .steps import How
+from .steps import How, frame_of, rows_of
 
 _COPIES = 5  # of the rows, while they are worked on
 _OF_LIMIT = 2  # rows that may take such a part of the budget, if they are evenly spread, are brought together
@@ -83,10 +83,10 @@ def at_once(
         with ExitStack() as held:
             claim = work.claim(needed)
             data = work.everything(part, operation.schema, held) if part.chunks else backend.empty(operation.schema)
-            frame = backend.to_frame(data)
+            frame = frame_of(backend, data)
             frame = frame.iloc[::-1] if reverse else frame
             made = computed(
-                lambda: backend.from_frame(
+                lambda: rows_of(backend, 
                     windowed(frame, keys, value, function, settings, dropna=dropna)
                     .iloc[:: -1 if reverse else 1].rename(value).to_frame()
                 ),

@@ -13,8 +13,6 @@ from ...backends.protocol.aggregation import Aggregation
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.join_columns import join_spec
 from ...backends.protocol.schema import Label
-from ...backends.refusals import refused_argument
-from ...engine.exec.agreement import agreed
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ..exchange.repartition import repartition
@@ -73,8 +71,6 @@ class Windows:
             return self._of_groups(self._aggregated(**settings))
         if function == "ngroup":
             return self._of_groups(self._group_numbers())
-        if self._workspace.backend.on_gpu:
-            raise agreed(refused_argument("missing among rows", self._what))
         reverse = bool(settings.pop("reverse", False)) or function in _REVERSED
         plain = _REVERSED.get(function, function)
         if not self._keys and not reverse:

@@ -15,7 +15,7 @@ from ...engine.store.workspace import Workspace
 from ..rowwise.rowwise import computed, each_piece
 from .aligned import Rows
 from .scan import GROUP_ROW_BYTES
-from .steps import How, shared_rows
+from .steps import How, frame_of, rows_of, shared_rows
 
 _COPIES = 6  # of the rows around a piece, while it is worked on
 
@@ -68,12 +68,12 @@ def neighbours(
                 nonlocal at
                 with budget.reserve(around, "The rows around a piece"):
                     first, last = rows.read(at - before, at), rows.read(at + data.rows, at + data.rows + after)
-                    frame = backend.to_frame(backend.concat([first, data, last]))
+                    frame = frame_of(backend, backend.concat([first, data, last]))
 
                     def shifted() -> Data:
                         made = windowed(frame, keys, value, function, settings, dropna=dropna)
                         made = made.iloc[first.rows : first.rows + data.rows]
-                        return backend.from_frame(made.rename(value).to_frame())
+                        return rows_of(backend, made.rename(value).to_frame())
 
                     found = computed(shifted, lambda: what)
                 at += data.rows

@@ -13,7 +13,7 @@ from ...engine.exec.running import run_operation
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ..rowwise.rowwise import computed, each_piece
-from .steps import How, shared_rows
+from .steps import How, frame_of, rows_of, shared_rows
 
 GROUP_ROW_BYTES = 96  # what pandas takes for a row of groups
 
@@ -81,15 +81,15 @@ class _Scan:
         if before is not None and before.rows:
             schema = agree_schemas([data.schema, before.schema])
             data = backend.concat([backend.cast(before, schema), backend.cast(data, schema)])
-        frame = backend.to_frame(data)
+        frame = frame_of(backend, data)
 
         def work() -> Data:
             frame[self._value] = windowed(frame, self._keys, self._value, self._function, {}, dropna=self._dropna)
             skip = 0 if before is None else before.rows
-            return backend.from_frame(frame[[self._value]].iloc[skip:])
+            return rows_of(backend, frame[[self._value]].iloc[skip:])
 
         made = computed(work, lambda: self._what)
-        self._before = backend.from_frame(last_of(frame, self._keys, self._value)[[*self._keys, self._value]])
+        self._before = rows_of(backend, last_of(frame, self._keys, self._value)[[*self._keys, self._value]])
         return made
 
     def look_before(self, part: Part) -> None:
