@@ -25,7 +25,8 @@ _THREADS, _STEP = 256, 16
 _OTHER, _LEFT, _NULLS = 4, 4, 5
 _MOST_LEFT = 4096
 _NAMES = (
-    "count_marks", "place_marks", "read_ints", "read_floats", "read_bools", "read_times", "measure_texts", "copy_texts",
+    "count_quotes", "count_marks", "place_marks", "read_ints", "read_floats", "read_bools", "read_times",
+    "measure_texts", "copy_texts",
 )  # fmt: skip
 _PLACES = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
@@ -42,13 +43,15 @@ def read_delimited(block: bytes | memoryview, work: DelimitedText) -> DeviceColu
         block = bytes(block) + b"\n"
     text = uploaded(np.frombuffer(block, np.uint8))
     told = cupy.zeros(_NULLS + len(work.types), np.int32)
-    marks = _marks(text, work, told)
+    before = _quotes_before(text) if work.quotes else None
+    marks = _marks(text, work, before, told)
     if marks is None:
         return None
+    quoted = before is not None
     rows = marks.size // len(work.types)
     looked_at = [name for name, type_ in work.types.items() if name in work.wanted or not _is_text(type_)]
     left = cupy.empty(_MOST_LEFT, np.int64)
-    values = {name: _values(text, marks, rows, work, name, told, left) for name in looked_at}
+    values = {name: _values(text, marks, rows, work, name, told, left, quoted) for name in looked_at}
     seen = told.get()
     if seen[:_OTHER].any() or not is_utf8(_one_text(text)):
         return None
@@ -59,32 +62,50 @@ def read_delimited(block: bytes | memoryview, work: DelimitedText) -> DeviceColu
     for name, column in zip(work.wanted, schema, strict=True):
         place, (found, valid) = places[name], values.pop(name)
         if _is_text(work.types[name]):
-            found = _strings(text, marks, rows, len(places), place, found)
+            found = _strings(text, marks, rows, len(places), place, found, quoted)
         arrays.append(_array(column, found, valid, missing=bool(seen[_NULLS + place])))
     return DeviceColumns(schema, rows, tuple(arrays))
 
 
-def _marks(text: Any, work: DelimitedText, told: Any) -> Any:
+def _quotes_before(text: Any) -> Any:
+    """How many double quotes there are before each block of threads; None where there are none."""
+    blocks = _blocks(text)
+    counts = cupy.empty(blocks, np.uint32)
+    _kernels()["count_quotes"]((blocks,), (_THREADS,), (text, np.int64(text.size), counts))
+    ends = cupy.cumsum(counts, dtype=np.int64)
+    return ends - counts if int(ends[-1]) else None
+
+
+def _blocks(text: Any) -> int:
+    return -(-int(text.size) // (_THREADS * _STEP))
+
+
+def _marks(text: Any, work: DelimitedText, before: Any, told: Any) -> Any:
     """Where values end, with the last one of a line; None where no rows come of that."""
     kernels, delimiter, columns = _kernels(), np.uint8(ord(work.delimiter)), len(work.types)
-    blocks = -(-text.size // (_THREADS * _STEP))
+    blocks = _blocks(text)
     counts, nbytes = cupy.empty(blocks, np.uint32), np.int64(text.size)
-    kernels["count_marks"]((blocks,), (_THREADS,), (text, nbytes, delimiter, np.int32(work.quotes), counts, told))
+    quotes = np.uint64(0) if before is None else before
+    kernels["count_marks"]((blocks,), (_THREADS,), (text, nbytes, delimiter, quotes, counts, told))
     ends = cupy.cumsum(counts, dtype=np.int64)
     total = int(ends[-1])
     if total % columns:
         return None
     marks = cupy.empty(total, np.uint32)
-    kernels["place_marks"]((blocks,), (_THREADS,), (text, nbytes, delimiter, np.int32(columns), ends, marks, told))
+    given = (text, nbytes, delimiter, quotes, np.int32(columns), ends, marks, told)
+    kernels["place_marks"]((blocks,), (_THREADS,), given)
     return None if told[:2].any() else marks
 
 
-def _values(text: Any, marks: Any, rows: int, work: DelimitedText, name: str, told: Any, left: Any) -> tuple[Any, Any]:
+def _values(
+    text: Any, marks: Any, rows: int, work: DelimitedText, name: str, told: Any, left: Any, quoted: bool
+) -> tuple[Any, Any]:
     """What a column's values are, and which are there; of strings how long they are."""
     kernel, dtype, option = _reader(work, name)
     values, valid = cupy.empty(rows, dtype), cupy.empty(rows, np.uint8)
     place = list(work.types).index(name)
-    given = (text, marks, np.int64(rows), np.int32(len(work.types)), np.int32(place), _nulls(work.nulls), valid, told)
+    columns, nulls = np.int32(len(work.types)), _nulls(work.nulls)
+    given = (text, marks, np.int64(rows), columns, np.int32(place), np.int32(quoted), nulls, valid, told)
     beside = (left,) if kernel == "read_floats" else ()
     _kernels()[kernel]((-(-rows // _THREADS),), (_THREADS,), (*given, values, np.int64(option), *beside))
     return values, valid.view(np.bool_)
@@ -106,7 +127,8 @@ def _read_floats(
         mine = columns == place
         if not mine.any():
             continue
-        if name not in work.asked and (np.abs(numbers[mine]) >= EXACT_IN_FLOAT).any():
+        large = np.abs(numbers[mine])
+        if name not in work.asked and ((large >= EXACT_IN_FLOAT) & np.isfinite(large)).any():
             return False
         values[name][0][uploaded(rows[mine])] = uploaded(numbers[mine])
     return True
@@ -157,12 +179,12 @@ def _array(column: Column, values: Any, valid: Any, *, missing: bool) -> Array:
     return with_missing(as_column(plain, values), valid)
 
 
-def _strings(text: Any, marks: Any, rows: int, columns: int, place: int, lengths: Any) -> Any:
+def _strings(text: Any, marks: Any, rows: int, columns: int, place: int, lengths: Any, quoted: bool) -> Any:
     offsets = cupy.zeros(rows + 1, np.int32)
     cupy.cumsum(lengths, dtype=np.int32, out=offsets[1:])
     chars = cupy.empty(int(offsets[-1]), np.uint8)
     grid = (-(-rows * 32 // _THREADS),)
-    given = (text, marks, np.int64(rows), np.int32(columns), np.int32(place), offsets, chars)
+    given = (text, marks, np.int64(rows), np.int32(columns), np.int32(place), np.int32(quoted), offsets, chars)
     _kernels()["copy_texts"](grid, (_THREADS,), given)
     return _string_column(offsets, chars)
 

@@ -151,6 +151,9 @@ class _Computing:
         """A condition where values may be missing, as pandas answers it; None for other steps."""
         if step.operation == "astype" and getattr(pd.api.types.pandas_dtype(step.arguments[1]), "tz", None):
             raise refused_argument("to a time zone", f"astype({str(step.arguments[1])!r})")
+        if step.operation == "abs" and _by_pandas(step.arguments[0], self._data.schema).dtype.kind == "m":
+            value = compute(step.arguments[0], self.column, self.as_pandas)  # cuDF has no abs of it
+            return value.astype("int64").abs().astype(value.dtype)
         own = _with_its_times(step, self._data.schema)
         if step.operation not in _TESTS and step.operation not in _COMBINED:
             return None if own is step else compute(own, self.column, self.as_pandas)

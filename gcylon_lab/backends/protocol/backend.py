@@ -173,8 +173,8 @@ class Backend(RelationalBackend, Protocol):
     def read_delimited(self, block: bytes | memoryview, work: DelimitedText) -> Data | None:
         """Rows of whole lines; asked of GPU backends alone.
 
-        None where they may not be what the host's reader makes of them: of quotes, blanks around numbers, blank lines,
-        lines of fewer values, or what does not fit a type.
+        None where they may not be what the host's reader makes of them: of quotes inside values, blanks around numbers,
+        blank lines, lines of fewer values, or what does not fit a type.
         """
         ...
 

@@ -30,7 +30,7 @@ LOOK_BACK_BYTES = 1 << 20
 _LONGEST_LOOK_BYTES = 1 << 26  # where there are runs, and none that tells
 
 
-def _odd_runs(data: bytes, start: int, stop: int, delimiter: bytes, before: int) -> tuple[Int64s, Any]:
+def _odd_runs(data: bytes | bytearray, start: int, stop: int, delimiter: bytes, before: int) -> tuple[Int64s, Any]:
     """Where runs of an odd number of quotes begin, and which of them toggle; neither end may cut a run."""
     some = np.frombuffer(data, np.uint8)
     quotes = np.flatnonzero(some[start:stop] == _QUOTE) + start
@@ -43,7 +43,7 @@ def _odd_runs(data: bytes, start: int, stop: int, delimiter: bytes, before: int)
     return begins, (ahead == ord(delimiter)) | (ahead == _LINE_END) | (ahead == _RETURN)
 
 
-def opening_quote(data: bytes, end: int, delimiter: bytes) -> int:
+def opening_quote(data: bytes | bytearray, end: int, delimiter: bytes) -> int:
     """Where the quoted value begins that byte ``end`` is in; -1 where it is outside quotes.
 
     Parameters

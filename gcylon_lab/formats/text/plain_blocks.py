@@ -1,5 +1,5 @@
-"""Text files in blocks, at the pace of memory: of lines without quotes, read by several threads into room that is used
-again. What is otherwise is left to `blocks`."""
+"""Text files in blocks, at the pace of memory: read by several threads into room that is used again. What is not local,
+compressed, or of records longer than a block is left to `blocks`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from ..filesystems import Storage, is_url, reading
 from ..read_plans import BytePiece
 from .blocks import COMPRESSED, Block, Place, blocks, cut, one_ahead, open_text
-from .csv_records import record_start
+from .csv_records import opening_quote, record_start
 
 _READERS = 4
 _SEGMENT_BYTES = 4 << 20  # of a read: several fill a block
@@ -34,9 +34,10 @@ def plain_blocks(
             filled = _fill(readers, file.fileno(), rooms[0], b"", start, min(stop, start + block_bytes))
             while filled:
                 room, last = rooms[0], start + filled == stop
-                quoted = delimiter is not None and room.find(b'"', 0, filled) >= 0
                 end = filled if last else room.rfind(b"\n", 0, filled) + 1
-                if quoted or filled - end > block_bytes or not end:
+                while end and delimiter is not None and (opened := opening_quote(room, end, delimiter)) >= 0:
+                    end = 0 if last else room.rfind(b"\n", 0, opened) + 1
+                if filled - end > block_bytes or not end:
                     break
                 rest, after = bytes(room[end:filled]), start + filled
                 rooms.reverse()

@@ -31,7 +31,7 @@ _TAKING_IN_LIMIT = 20  # of a limit: what taking a chunk in may need beside it
 # Text is read in blocks of a quarter of this: what is made of one takes some times as much at the same time.
 _MOST_TEXT_BYTES = 64 * 1024**2
 _READ = (pa.types.is_int64, pa.types.is_float64, pa.types.is_boolean, pa.types.is_string, pa.types.is_large_string)
-_LINES_BY_HOST = "some lines by way of host memory, as of quotes, or of values that are not plain ones of their types"
+_LINES_BY_HOST = "some lines by way of host memory, as of values that are not plain ones of their types"
 
 
 def _read_by_host(plan: CsvPlan) -> str:

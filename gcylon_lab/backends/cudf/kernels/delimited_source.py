@@ -194,43 +194,16 @@ KERNELS = r"""
 #define THREADS 256
 #define STEP 16  // bytes of a thread
 
-// What `told` has at each place: whether there are double quotes or carriage returns, whether lines are cut otherwise
-// than every `columns` values, whether a value is doubtful, whether a float may be a rounded int, how many floats are
-// left to the host, and for each column whether it has nulls.
+// What `told` has at each place: whether quotes or carriage returns are where they are not expected, whether lines are
+// cut otherwise than every `columns` values, whether a value is doubtful, whether a float may be a rounded int, how
+// many floats are left to the host, and for each column whether it has nulls.
 enum { OTHER_BYTES = 0, OTHER_SHAPE = 1, DOUBTFUL_VALUE = 2, LARGE_FLOAT = 3, LEFT = 4, NULLS = 5 };
 #define MOST_LEFT 4096
 
-static __device__ int marks_of(
-        const u8* bytes, i64 first, i64 nbytes, u8 delimiter, int quotes, u32* places, int* told) {
-    int found = 0;
-    for (int i = 0; i < STEP && first + i < nbytes; ++i) {
-        u8 byte = bytes[first + i];
-        if (byte == delimiter || byte == '\n') places[found++] = (u32)(first + i);
-        if (told && ((quotes && byte == '"') || byte == '\r')) told[OTHER_BYTES] = 1;
-    }
-    return found;
-}
 
-extern "C" __global__ void __launch_bounds__(THREADS) count_marks(
-        const u8* bytes, i64 nbytes, u8 delimiter, int quotes, u32* counts, int* told) {
-    __shared__ u32 sum;
-    if (threadIdx.x == 0) sum = 0;
-    __syncthreads();
-    u32 places[STEP];
-    i64 first = ((i64)blockIdx.x * THREADS + threadIdx.x) * STEP;
-    int found = marks_of(bytes, first, nbytes, delimiter, quotes, places, told);
-    if (found) atomicAdd(&sum, (u32)found);
-    __syncthreads();
-    if (threadIdx.x == 0) counts[blockIdx.x] = sum;
-}
-
-// `ends` has, for each block, how many marks there are up to its last byte.
-extern "C" __global__ void __launch_bounds__(THREADS) place_marks(
-        const u8* bytes, i64 nbytes, u8 delimiter, int columns, const i64* ends, u32* marks, int* told) {
-    __shared__ u32 sums[THREADS];
-    u32 places[STEP];
-    int found = marks_of(bytes, ((i64)blockIdx.x * THREADS + threadIdx.x) * STEP, nbytes, delimiter, 0, places, 0);
-    sums[threadIdx.x] = found;
+// The sum of what threads before this one have; all threads of a block call it.
+static __device__ u32 before_me(u32 mine, u32* sums) {
+    sums[threadIdx.x] = mine;
     __syncthreads();
     for (int reach = 1; reach < THREADS; reach *= 2) {
         u32 before = threadIdx.x >= reach ? sums[threadIdx.x - reach] : 0;
@@ -238,7 +211,79 @@ extern "C" __global__ void __launch_bounds__(THREADS) place_marks(
         sums[threadIdx.x] += before;
         __syncthreads();
     }
-    i64 at = (blockIdx.x ? ends[blockIdx.x - 1] : 0) + sums[threadIdx.x] - found;
+    u32 sum = sums[threadIdx.x] - mine;
+    __syncthreads();
+    return sum;
+}
+
+static __device__ u32 quotes_of(const u8* bytes, i64 first, i64 nbytes) {
+    u32 found = 0;
+    for (int i = 0; i < STEP && first + i < nbytes; ++i) found += bytes[first + i] == '"';
+    return found;
+}
+
+// A double quote opens a value where that begins, and closes it where it ends; inside, two stand for one.
+static __device__ bool is_in_place(const u8* bytes, i64 at, i64 nbytes, u8 delimiter, bool inside) {
+    if (!inside && at == 0) return true;
+    if (inside && at + 1 == nbytes) return true;
+    u8 beside = bytes[inside ? at + 1 : at - 1];
+    return beside == delimiter || beside == '\n' || beside == '"';
+}
+
+// `before`: how many quotes there are before each block, or 0 where there are none, or they are plain characters.
+static __device__ int marks_of(
+        const u8* bytes, i64 first, i64 nbytes, u8 delimiter, const i64* before, u32* sums, u32* places, int* told) {
+    bool inside = false;
+    if (before) {
+        u32 mine = quotes_of(bytes, first, nbytes);
+        inside = (before[blockIdx.x] + before_me(mine, sums)) & 1;
+    }
+    int found = 0;
+    for (int i = 0; i < STEP && first + i < nbytes; ++i) {
+        u8 byte = bytes[first + i];
+        if (before && byte == '"') {
+            if (told && !is_in_place(bytes, first + i, nbytes, delimiter, inside)) told[OTHER_BYTES] = 1;
+            inside = !inside;
+        } else if (!inside) {
+            if (byte == delimiter || byte == '\n') places[found++] = (u32)(first + i);
+            if (told && byte == '\r') told[OTHER_BYTES] = 1;
+        }
+    }
+    return found;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) count_quotes(const u8* bytes, i64 nbytes, u32* counts) {
+    __shared__ u32 sum;
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    u32 found = quotes_of(bytes, ((i64)blockIdx.x * THREADS + threadIdx.x) * STEP, nbytes);
+    if (found) atomicAdd(&sum, found);
+    __syncthreads();
+    if (threadIdx.x == 0) counts[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) count_marks(
+        const u8* bytes, i64 nbytes, u8 delimiter, const i64* before, u32* counts, int* told) {
+    __shared__ u32 sums[THREADS], sum;
+    if (threadIdx.x == 0) sum = 0;
+    __syncthreads();
+    u32 places[STEP];
+    i64 first = ((i64)blockIdx.x * THREADS + threadIdx.x) * STEP;
+    int found = marks_of(bytes, first, nbytes, delimiter, before, sums, places, told);
+    if (found) atomicAdd(&sum, (u32)found);
+    __syncthreads();
+    if (threadIdx.x == 0) counts[blockIdx.x] = sum;
+}
+
+// `ends` has, for each block, how many marks there are up to its last byte.
+extern "C" __global__ void __launch_bounds__(THREADS) place_marks(
+        const u8* bytes, i64 nbytes, u8 delimiter, const i64* before, int columns, const i64* ends, u32* marks,
+        int* told) {
+    __shared__ u32 sums[THREADS];
+    u32 places[STEP];
+    i64 first = ((i64)blockIdx.x * THREADS + threadIdx.x) * STEP;
+    int found = marks_of(bytes, first, nbytes, delimiter, before, sums, places, 0);
+    i64 at = (blockIdx.x ? ends[blockIdx.x - 1] : 0) + before_me(found, sums);
     for (int i = 0; i < found; ++i, ++at) {
         marks[at] = places[i];
         if ((bytes[places[i]] == '\n') != (at % columns == columns - 1)) told[OTHER_SHAPE] = 1;
@@ -249,10 +294,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) place_marks(
 
 struct Text { const u8* at; int length; };
 
-static __device__ Text text_of(const u8* bytes, const u32* marks, i64 row, int columns, int column) {
+// What stands between marks, without the quotes around it.
+static __device__ Text text_of(const u8* bytes, const u32* marks, i64 row, int columns, int column, int quoted) {
     i64 place = row * columns + column;
     u32 first = place ? marks[place - 1] + 1 : 0;
-    return {bytes + first, (int)(marks[place] - first)};
+    int around = quoted && bytes[first] == '"';
+    return {bytes + first + around, (int)(marks[place] - first) - 2 * around};
 }
 
 static __device__ bool there(Text text, int state, const u8* nulls, u8* valid, i64 row, int column, int* told) {
@@ -265,10 +312,11 @@ static __device__ bool there(Text text, int state, const u8* nulls, u8* valid, i
 }
 
 #define ROWS(NAME, ...) extern "C" __global__ void __launch_bounds__(THREADS) NAME( \
-        const u8* bytes, const u32* marks, i64 rows, int columns, int column, const u8* nulls, u8* valid, int* told, \
+        const u8* bytes, const u32* marks, i64 rows, int columns, int column, int quoted, const u8* nulls, u8* valid, \
+        int* told, \
         __VA_ARGS__)
 #define ROW i64 row = (i64)blockIdx.x * THREADS + threadIdx.x; if (row >= rows) return; \
-        Text text = text_of(bytes, marks, row, columns, column);
+        Text text = text_of(bytes, marks, row, columns, column, quoted);
 
 ROWS(read_ints, i64* values, i64 option) {
     ROW
@@ -311,16 +359,27 @@ ROWS(measure_texts, int* lengths, i64 option) {
     bool null = is_null(text.at, text.length, nulls);
     if (null) told[NULLS + column] = 1;
     valid[row] = !null;
-    lengths[row] = null ? 0 : text.length;
+    int inner = 0;  // of two quotes one stays
+    if (quoted) for (int i = 0; i < text.length; ++i) inner += text.at[i] == '"';
+    lengths[row] = null ? 0 : text.length - inner / 2;
 }
 
 // A warp copies a text; `offsets` says where each begins.
 extern "C" __global__ void __launch_bounds__(THREADS) copy_texts(
-        const u8* bytes, const u32* marks, i64 rows, int columns, int column, const int* offsets, u8* chars) {
+        const u8* bytes, const u32* marks, i64 rows, int columns, int column, int quoted, const int* offsets,
+        u8* chars) {
     i64 row = ((i64)blockIdx.x * THREADS + threadIdx.x) / 32;
     if (row >= rows) return;
-    Text text = text_of(bytes, marks, row, columns, column);
-    int first = offsets[row], length = offsets[row + 1] - first;
-    for (int i = threadIdx.x & 31; i < length; i += 32) chars[first + i] = text.at[i];
+    Text text = text_of(bytes, marks, row, columns, column, quoted);
+    int first = offsets[row], length = offsets[row + 1] - first, lane = threadIdx.x & 31;
+    if (length == 0) return;
+    if (length == text.length) {
+        for (int i = lane; i < length; i += 32) chars[first + i] = text.at[i];
+    } else if (lane == 0) {
+        for (int i = 0, to = first; i < text.length; ++i, ++to) {
+            chars[to] = text.at[i];
+            i += text.at[i] == '"';
+        }
+    }
 }
 """
