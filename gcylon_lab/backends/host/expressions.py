@@ -20,7 +20,7 @@ from ..expressions.object_columns import needs_no_objects, objects_made, plain_a
 from ..expressions.time_strings import with_times
 from ..expressions.unlike_values import check_comparisons
 from ..protocol.column import Column, Label
-from ..protocol.data import Array, Columns
+from ..protocol.data import Array, Columns, relabelled
 from ..protocol.expressions import Expression
 from ..protocol.schema import Schema
 from .sorting import take_rows
@@ -36,7 +36,7 @@ class PandasRows:
     """Expressions and chosen rows."""
 
     def relabel(self, data: Any, schema: Schema) -> Columns:
-        return Columns(schema, data.rows, data.arrays)
+        return relabelled(data, schema)
 
     def evaluate(self, data: Any, expressions: Sequence[tuple[Label, Expression]]) -> Columns:
         made = {
@@ -56,7 +56,7 @@ class PandasRows:
     def filter(self, data: Any, condition: Expression) -> Columns:
         mask = self.mask(data, condition)
         if mask.all():
-            return Columns(data.schema, data.rows, data.arrays)
+            return relabelled(data, data.schema)
         rows = np.flatnonzero(mask)  # to look through a mask takes numpy longer than to take
         if data.planes is not None and not data.schema.variable:
             return take_rows(data, rows)

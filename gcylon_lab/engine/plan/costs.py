@@ -105,6 +105,7 @@ class Costs:
         self._shuffle = stats.verb == "shuffle"
         scatters = not self._staged and stats.scatters_rows
         self._copies = self._shuffle and stats.size > 1 and not scatters  # one rank's rows stay as they are
+        self._deals = self._staged and stats.deals and not self._shuffle
         keeps_ids = self._shuffle and not self._staged
         each = id_bytes(stats.size)
         written = scatters and stats.variable_row_bytes > 0 and not stats.fixed
@@ -211,6 +212,8 @@ class Costs:
         # One is on its way down while the next one comes, also to a rank that sends nothing itself.
         coming, incoming = incoming, incoming * (2 if self._stats.overlaps and not once else 1)
         exchanging = packed + incoming
+        if self._deals:
+            exchanging = exchanging + nbytes
         if self._copies:
             # The copy is claimed together with what follows it, so that it never leaves too little for that.
             pieces = zip(rows.tolist(), variable.tolist(), strict=True)

@@ -22,6 +22,7 @@ from .kept_copies import KeptCopies
 
 _ALIGN = 64
 _MAX_VECTORS = 512  # below IOV_MAX everywhere
+_BATCH_BYTES = 256 * 1024  # written by one call, with the vector that passes it
 _PADDING = np.empty(_ALIGN, np.uint8).data  # read, and never looked at
 _ZEROS = bytes(_ALIGN)
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
@@ -308,8 +309,8 @@ def _open_unnamed(folder: str) -> int:
 
 
 def _write_all(fd: int, vectors: Iterator[memoryview | bytes], offset: int) -> None:
-    """Write, as many by one call as it takes: there may be far more, and each is an object."""
-    batch = list(islice(vectors, _MAX_VECTORS))
+    """Write, as many by one call as it takes: there may be far more, and each is an object, perhaps a copy."""
+    batch = _next_batch(vectors)
     while batch:
         wrote = os.pwritev(fd, batch, offset)
         offset += wrote
@@ -321,7 +322,18 @@ def _write_all(fd: int, vectors: Iterator[memoryview | bytes], offset: int) -> N
                 break
             wrote -= size
             done += 1
-        batch = batch[done:] or list(islice(vectors, _MAX_VECTORS))
+        batch = batch[done:] or _next_batch(vectors)
+
+
+def _next_batch(vectors: Iterator[memoryview | bytes]) -> list[memoryview | bytes]:
+    batch: list[memoryview | bytes] = []
+    nbytes = 0
+    for vector in islice(vectors, _MAX_VECTORS):
+        batch.append(vector)
+        nbytes += len(vector) if isinstance(vector, bytes) else vector.nbytes
+        if nbytes >= _BATCH_BYTES:
+            break
+    return batch
 
 
 def _spill_error(error: OSError, folder: str, nbytes: int) -> SpillError:
