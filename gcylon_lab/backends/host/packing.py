@@ -9,7 +9,18 @@ import numpy as np
 import pyarrow as pa
 
 from ...units import KIB
-from ..protocol.data import Columns, Dealt, Segments, over_planes, planes_of, planes_together, variable_schema
+from ..protocol.data import (
+    Columns,
+    Dealt,
+    Segments,
+    new_planes,
+    over_planes,
+    planes_of,
+    planes_together,
+    variable_schema,
+    view_of_planes,
+    views_of_planes,
+)
 from ..protocol.schema import Schema
 
 Buffer = memoryview | list[memoryview]  # a list is one buffer in pieces that follow each other
@@ -31,11 +42,6 @@ def fixed_views(data: Columns | Dealt, start: int, stop: int) -> list[memoryview
     if isinstance(data, Dealt):
         return [view_of_planes(planes).toreadonly() for planes in data.planes_for(start, stop)]
     return [view[start * width : stop * width] for view, width in data.byte_views]
-
-
-def view_of_planes(planes: np.ndarray[Any, Any]) -> memoryview:
-    """The bytes of an array of planes, which has no gaps; writable where that is."""
-    return planes.reshape(-1).view(np.uint8).data
 
 
 def bands(segments: Segments) -> Iterator[memoryview]:
@@ -228,8 +234,12 @@ class PlacedOutput:
     def __init__(self, schema: Schema, rows: int) -> None:
         self._schema = schema
         self._rows = rows
-        self._fixed = [np.empty(rows, column.dtype) for column in schema.fixed]
-        self._views = [(byte_view(array, 0, rows), array.itemsize) for array in self._fixed]
+        self._planes = new_planes(schema, rows)
+        self._fixed = [] if self._planes else [np.empty(rows, column.dtype) for column in schema.fixed]
+        if self._planes:
+            self._views = views_of_planes(schema, rows, self._planes)
+        else:
+            self._views = [(byte_view(array, 0, rows), array.itemsize) for array in self._fixed]
         self._messages: dict[int, tuple[int, memoryview]] = {}
 
     def fixed_views(self, start: int, stop: int) -> list[memoryview]:
@@ -250,6 +260,8 @@ class PlacedOutput:
             If the messages of the variable columns leave a gap or overlap.
         """
         variable = iter(self._variable()) if self._schema.variable else iter(())
+        if self._planes:
+            return over_planes(self._schema, self._rows, self._planes, tuple(variable))
         fixed = iter(self._fixed)
         arrays = tuple(next(fixed) if column.fixed else next(variable) for column in self._schema.columns)
         return Columns(self._schema, self._rows, arrays)

@@ -15,6 +15,7 @@ from ..protocol.data import Columns, Dealt, one_array, segments_of
 from ..protocol.schema import Schema
 from .keys.hashing import BLOCK_ROWS
 from .keys.scratch_pool import LEAST_KEPT_BYTES, scratch
+from .sorting import take_rows
 from .take import take_planes
 
 Int64s = npt.NDArray[np.int64]
@@ -45,9 +46,12 @@ def partition(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:
         offsets = np.zeros(n + 1, np.int64)
         offsets[1:] = data.rows
         return data, offsets
-    if n <= _PASSES and not data.schema.variable:
+    at_once = bool(data.schema.blocks) and data.rows <= _ORDER_ROWS
+    if n <= _PASSES and not data.schema.variable and not at_once:
         return _by_blocks(data, ids, n)
     order, offsets = _order(ids, n)
+    if data.schema.blocks:
+        return take_rows(data, order, scratch), offsets
     arrays = tuple(
         _gathered(array, order) if column.fixed else _taken(array, order)
         for column, array in zip(data.schema.columns, data.arrays, strict=True)

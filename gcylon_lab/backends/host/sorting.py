@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..protocol.column import Column
-from ..protocol.data import Columns, columns_of_planes, one_array, over_planes
+from ..protocol.data import Columns, columns_of_planes, one_array, over_planes, segments_of
 from ..protocol.sorting import SortKey, require_sortable
 from .keys.hashing import id_dtype
 from .keys.radix_sort import word_order
@@ -168,9 +168,9 @@ def _taken(column: Column, array: Any, rows: Ids, new: NewArray = np.empty) -> A
 
 def take_rows(data: Columns, rows: Ids, new: NewArray = np.empty) -> Columns:
     """Rows by number, copied; ``new`` makes the arrays of fixed columns."""
-    if data.planes is not None:
+    if data.schema.blocks:
         planes = []
-        for block, segments in zip(data.schema.blocks, data.planes, strict=True):
+        for block, segments in zip(data.schema.blocks, segments_of(data), strict=True):
             out = new(len(block.places) * len(rows), block.items).reshape(len(block.places), len(rows))
             take_planes(segments, rows, out)
             planes.append(out)

@@ -180,7 +180,7 @@ def result_column(column: Column, function: str, name: Label) -> Column:
     """
     _require(column, function)
     if function in ("min", "max", "first", "last"):
-        return replace(column, name=name)
+        return column.named(name)
     if function == "size" and column.pandas == "string[pyarrow]":
         return _masked(name, pa.int64())
     if function in ("count", "size"):
@@ -196,7 +196,7 @@ def result_column(column: Column, function: str, name: Label) -> Column:
     if function == "sum":
         return _sum_column(column, name)
     if column.kind in _TIMES:
-        return replace(column, name=name)
+        return column.named(name)
     return _in_family(column, name, _float_type(column, function))
 
 
@@ -248,7 +248,7 @@ def _float_type(column: Column, function: str) -> Any:
 
 def _sum_column(column: Column, name: Label) -> Column:
     if column.kind == "timedelta":
-        return replace(column, name=name)
+        return column.named(name)
     if column.kind == "decimal":
         type_ = column.arrow
         wide = pa.decimal128(38, type_.scale) if pa.types.is_decimal128(type_) else pa.decimal256(76, type_.scale)
@@ -295,7 +295,7 @@ class _Steps:
         if function == "count":
             inner = fixed_column("", pa.int64())
         made = self._kernel(
-            function, (column.name,), lambda name: (replace(inner, name=name),), merged.get(function, function),
+            function, (column.name,), lambda name: (inner.named(name),), merged.get(function, function),
             wanted.argument, column,
         )  # fmt: skip
         return Kernel("same", _names(made), output)

@@ -107,6 +107,10 @@ class Columns:
     @property
     def byte_views(self) -> tuple[tuple[memoryview, int], ...]:
         """The bytes of each fixed column, read-only, and of an item: slices of these take far less than views anew."""
+        planes = self._planes
+        if self._views is None and planes is not None and all(len(p) == 1 and p[0].flags.c_contiguous for p in planes):
+            views = views_of_planes(self.schema, self.rows, [some[0] for some in planes])
+            self._views = tuple([(view.toreadonly(), width) for view, width in views])
         if self._views is None:
             fixed = zip(self.schema.columns, self.arrays, strict=True)
             # By way of uint8, as datetimes have no buffer of their own.
@@ -181,6 +185,23 @@ def segments_of(data: Columns) -> tuple[Segments, ...]:
     return tuple(
         tuple([arrays[place].view(block.items)[None] for place in block.places]) for block in data.schema.blocks
     )
+
+
+def view_of_planes(planes: Array) -> memoryview:
+    """The bytes of an array of planes, which has no gaps; writable where that is."""
+    view: memoryview = planes.reshape(-1).view(np.uint8).data
+    return view
+
+
+def views_of_planes(schema: Schema, rows: int, planes: Sequence[Array]) -> list[tuple[memoryview, int]]:
+    """The bytes of each fixed column, in schema order, and of an item, of planes without gaps."""
+    wholes = [view_of_planes(array) for array in planes]
+    found: list[tuple[memoryview, int]] = []
+    for place, column in enumerate(schema.columns):
+        if column.dtype is not None:
+            (number, plane), width = schema.plane(place), column.dtype.itemsize
+            found.append((wholes[number][plane * rows * width : (plane + 1) * rows * width], width))
+    return found
 
 
 def planes_together(planes: Array) -> int:

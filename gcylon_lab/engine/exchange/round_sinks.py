@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.host.packing import unpack_messages, view_of_planes
+from ...backends.host.packing import unpack_messages
 from ...backends.protocol.backend import Output
-from ...backends.protocol.data import Data, new_planes, over_planes
+from ...backends.protocol.data import Data, new_planes, over_planes, view_of_planes
 from ...backends.protocol.schema import Schema
 from ...comm.transport import Receive, Window
 from ...memory.budget import Reservation

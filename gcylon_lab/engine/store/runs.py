@@ -16,9 +16,8 @@ from ...backends.host.packing import (
     message_pieces,
     read_planes,
     unpack_variable,
-    view_of_planes,
 )
-from ...backends.protocol.data import Columns, Data, Dealt, chosen_planes, concat_arrays, segments_of
+from ...backends.protocol.data import Columns, Data, Dealt, chosen_planes, concat_arrays, segments_of, view_of_planes
 from ...backends.protocol.schema import Label, Schema
 from ...memory.tiers.disk_tier import SpillFile, SpillRegion
 from ...profiling import span
@@ -140,7 +139,7 @@ class RunsChunk(Chunk):
 
     def fills(self, names: Sequence[Label]) -> bool:
         """Whether `fill` can be called: no column is variable."""
-        return all(self.schema[name].fixed for name in names)
+        return not self.schema.variable or all(self.schema[name].fixed for name in names)
 
     def fill(self, workspace: Workspace, names: Sequence[Label], arrays: Sequence[Any], start: int) -> None:
         """Read fixed columns into arrays, from a row on."""

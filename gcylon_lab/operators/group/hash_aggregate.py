@@ -58,6 +58,8 @@ class HashAggregate:
         self.result_schema = result_schema(schema, steps)
         self._scratch = work.backend.grouping_row_bytes(steps.partial)
         self._size = work.operation.size
+        self._made: dict[int, int] = {}  # by identity: there may be thousands of kernels, and it is asked for often
+        self._seen_kernels: list[Sequence[Kernel]] = []
 
     def beside(self, steps: Aggregations, *, dropna: bool | None = None, schema: Schema | None = None) -> HashAggregate:
         """Other groups of the same rows, or of rows that have a schema, in the same work."""
@@ -192,9 +194,13 @@ class HashAggregate:
         """Temporaries and what is made; without keys that is one row."""
         return self._scratch + (self._made_row_bytes(kernels) if self.steps.keys else 0)
 
-    @staticmethod
-    def _made_row_bytes(kernels: Sequence[Kernel]) -> int:
-        return sum(8 if c.dtype is None else c.dtype.itemsize for kernel in kernels for c in kernel.outputs)
+    def _made_row_bytes(self, kernels: Sequence[Kernel]) -> int:
+        known = self._made.get(id(kernels))
+        if known is None:
+            made = [8 if c.dtype is None else c.dtype.itemsize for kernel in kernels for c in kernel.outputs]
+            known = self._made[id(kernels)] = sum(made)
+            self._seen_kernels.append(kernels)  # of which nobody else then has the identity
+        return known
 
     # ---- whole groups
 
