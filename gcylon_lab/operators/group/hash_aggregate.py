@@ -101,7 +101,8 @@ class HashAggregate:
         work_row_bytes = self._work_row_bytes(self.steps.partial)
         # The whole state is gone through with every piece; without keys it is one row.
         least, alone = _ROWS_A_GROUP * min(groups, part.rows), 0 if self.steps.keys else 2
-        rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=least, alone=alone)
+        beside = self._state_row_bytes(self._row_bytes(part, self.rows_schema)) if alone else 0
+        rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=least, alone=alone, beside=beside)
         if (made := fold_in_one_table(self, part, min(groups, part.rows), rows, in_order=in_order)) is not None:
             if using_up:
                 part.release()
