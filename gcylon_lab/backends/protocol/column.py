@@ -192,7 +192,10 @@ class Column:
         )  # fmt: skip
 
     def _key(self) -> tuple[Any, ...]:
-        return (self.name, type(self.name), *self.form)
+        return (
+            self.name, type(self.name), self.kind, self.pandas, self.dtype, self.arrow, self.tz,
+            self.label_pandas, self.ordered, self.restore,
+        )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
         if self is other:
