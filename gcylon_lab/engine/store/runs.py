@@ -24,6 +24,8 @@ from ...profiling import span
 from .chunk import Chunk, read_fixed
 from .workspace import Workspace
 
+_COPIES = 2  # of some planes of a bucket, which nobody has claimed
+
 
 class Runs:
     """Regions of rows of one schema, each in order of their buckets. A bucket has there the values of its rows, one
@@ -64,7 +66,9 @@ class Runs:
                         yield from fixed(start, stop)
                     yield from (piece for piece in pieces if piece.nbytes)
 
-            region = self._file.append_as_one(vectors, int(begins[-1]))
+            copied = bool(schema.blocks) and not isinstance(data, Dealt)
+            how = {"at_once": _COPIES} if copied else {}
+            region = self._file.append_as_one(vectors, int(begins[-1]), **how)
             moving.tier = region.tier
         record = self._workspace.recorder.active
         if record is not None:
