@@ -17,7 +17,7 @@ from gcylon_lab.runtime.context import current
 FEW = 30  # columns, beside the key and the number of the row
 LEAST_LIMIT = 100_000
 SUMMED = ("sum", "mean", "count", "min", "max", "first", "last", "var", "any", "median", "nunique")
-ODD = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1e300, -1e300, 0.1, 2.0**53])
+ODD = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1e300, 0.1, 2.0**53])
 LONG = np.array([0, -1, 2**53 + 1, -(2**53) - 1, 7])
 
 
