@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from worlds import World
 
 import gcylon_lab as gl
+from gcylon_lab.backends.arrow.interop import from_frame, to_frame
+from gcylon_lab.backends.arrow.tables import from_arrow
+from gcylon_lab.backends.protocol.data import Columns, concat_columns, select_columns, slice_columns
 from gcylon_lab.backends.protocol.schema import MANY_COLUMNS
 from gcylon_lab.runtime.context import current
 
@@ -140,3 +144,31 @@ def test_values_are_those_of_tables_of_few_columns(verb: str, share: float) -> N
         whole, joined = (pd.concat([one[i] for one in found], ignore_index=True) for i in range(2))
         require_same_values(whole, joined)
         assert all(peak <= 1.0 for _, _, peak in found)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 4, 5])
+def test_columns_that_come_in_together_are_those_that_come_alone(seed: int) -> None:
+    frame = make_frame(seed, 0)
+    table = pa.Table.from_pandas(frame)
+    every = [(from_frame(frame), from_frame), (from_arrow(table), lambda f: from_arrow(table.select(list(f.columns))))]
+    for data, read in every:
+        alone = [read(frame[[name]]) for name in frame.columns]
+        assert data.planes is not None and [c for one in alone for c in one.schema] == list(data.schema)
+        named = dict(zip(frame.columns, alone, strict=True))
+        # In other orders, of some columns and rows, and put together again.
+        shuffled = list(np.random.default_rng(seed).permutation(frame.columns))
+        for names in (list(frame.columns), list(frame.columns[5:]), list(frame.columns[3::9]), shuffled):
+            some, half = select_columns(data, names), data.rows // 2
+            same_columns(some, names, named)
+            ends = [slice_columns(some, 0, half), slice_columns(some, half, data.rows)]
+            same_columns(concat_columns(ends), names, named)
+        pd.testing.assert_frame_equal(to_frame(data), pd.concat([to_frame(one) for one in alone], axis=1))
+
+
+def same_columns(data: Columns, names: list[Any], named: dict[Any, Columns]) -> None:
+    assert list(data.schema.names) == names
+    for name, array in zip(names, data.arrays, strict=True):
+        wanted = named[name].arrays[0]
+        assert array.equals(wanted) if isinstance(array, pa.ChunkedArray) else array.tobytes() == wanted.tobytes()
+        one = data.array(name)
+        assert one.equals(array) if isinstance(array, pa.ChunkedArray) else one.tobytes() == array.tobytes()

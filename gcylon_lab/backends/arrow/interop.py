@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...errors import ArgumentError, UnsupportedDtype
 from ..protocol.arrow_types import TypeClash, as_type, held_type, kind_of
 from ..protocol.column import ARROW_DTYPE, Column, Label, code_dtype
-from ..protocol.data import Array, Columns, concat_columns, one_array
+from ..protocol.data import Array, Columns, copied_together, one_array
 from ..protocol.promotion import fixed_column
 from ..protocol.schema import MANY_COLUMNS, Schema, require_distinct
 from .casting import as_arrow, as_fixed
@@ -44,11 +44,12 @@ def from_frame(frame: Any) -> Columns:
         )
     labels = [_label(label) for label in frame.columns]
     require_distinct(labels)
-    # Of many columns the arrays are copied together, into planes.
     many = len(labels) >= MANY_COLUMNS
-    pairs = [_from_series(label, frame.iloc[:, place], copy=not many) for place, label in enumerate(labels)]
-    data = Columns(Schema([column for column, _ in pairs]), len(frame), tuple([array for _, array in pairs]))
-    return concat_columns([data]) if many else data
+    pairs = (_from_series(label, frame.iloc[:, place], copy=not many) for place, label in enumerate(labels))
+    if many:
+        return copied_together(pairs, len(frame), len(labels))
+    held = list(pairs)
+    return Columns(Schema([column for column, _ in held]), len(frame), tuple([array for _, array in held]))
 
 
 def to_frame(data: Columns, *, copy: bool = True) -> pd.DataFrame:

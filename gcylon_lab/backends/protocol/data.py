@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .column import Column, Label
-from .schema import Block, Schema
+from .schema import Block, Schema, plane_items
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]  # or an array of the same kind on a GPU
@@ -175,6 +175,31 @@ def over_planes(schema: Schema, rows: int, planes: Sequence[Array], variable: Se
     """Columns over one array a block, whatever its shape."""
     shaped = [(array.reshape(len(b.places), rows),) for b, array in zip(schema.blocks, planes, strict=True)]
     return columns_of_planes(schema, rows, shaped, variable)
+
+
+def copied_together(columns: Iterable[tuple[Column, Array]], rows: int, most: int) -> Columns:
+    """Columns, at most so many, of arrays whose fixed ones are copied into planes, one after the other as they come."""
+    planes: dict[int, Array] = {}
+    counts: dict[int, int] = {}
+    found: list[Column] = []
+    variable: list[Array] = []
+    for column, array in columns:
+        found.append(column)
+        if column.dtype is None:
+            variable.append(array)
+            continue
+        width = column.dtype.itemsize
+        if width not in planes:  # what is never written of it takes no memory
+            planes[width], counts[width] = np.empty((most, rows), plane_items(width)), 0
+        planes[width][counts[width]] = array.view(planes[width].dtype)
+        counts[width] += 1
+    schema = Schema(found)
+    used = [array[: counts[width]] for width, array in planes.items()]
+    if schema.blocks:
+        return over_planes(schema, rows, used, variable)
+    left, fixed = iter(variable), {width: iter(array) for width, array in planes.items()}
+    arrays = [next(left) if c.dtype is None else next(fixed[c.dtype.itemsize]).view(c.dtype) for c in found]
+    return Columns(schema, rows, tuple(arrays))
 
 
 def segments_of(data: Columns) -> tuple[Segments, ...]:

@@ -180,6 +180,11 @@ class Schema:
         return self._digest
 
 
+def plane_items(width: int) -> np.dtype[Any]:
+    """What planes of columns of a width are made of."""
+    return np.dtype(f"{'u' if width <= 8 else 'V'}{width}")
+
+
 def _blocks(columns: Sequence[Column]) -> tuple[Block, ...]:
     """The fixed columns by width, in the order in which widths are met."""
     places: dict[int, list[int]] = {}
@@ -187,7 +192,7 @@ def _blocks(columns: Sequence[Column]) -> tuple[Block, ...]:
         if column.dtype is not None:
             places.setdefault(column.dtype.itemsize, []).append(place)
     return tuple(
-        Block(np.dtype(f"{'u' if width <= 8 else 'V'}{width}"), tuple(found), _stretches([columns[p] for p in found]))
+        Block(plane_items(width), tuple(found), _stretches([columns[p] for p in found]))
         for width, found in places.items()
     )
 
