@@ -29,7 +29,6 @@ _FUNCTIONS = frozenset((
     "count", "sum", "total", "merge_total", "moments", "merge_moments", "first", "last", "first_row", "last_row", "min",
     "max", "any", "all", "median", "quantile", "nunique",
 ))  # fmt: skip
-_OF_SEVERAL_GROUPS = frozenset(("moments", "merge_moments"))
 _FINISHING = frozenset(("same", "sum", "mean", "var", "std"))
 _VALUES = 16384  # computed at once: their temporaries are in memory that nobody has claimed, and in the cache
 _LEAST = 4  # columns at once: with fewer, each by itself is as good
@@ -216,9 +215,9 @@ def computed(plan: KernelPlan, keys: Columns, data: Columns, groups: Groups) -> 
     def some(batch: Batch) -> None:
         for part, repeated in _parts(batch, most, groups):
             inputs = _inputs(batch, part, data)
-            _put(result, batch, part, group_kernels.compute(batch.kernels[0], repeated[0], inputs))
+            _put(result, batch, part, _made(batch.kernels[0], groups, repeated[0], inputs))
 
-    _run(plan, result, one, some, most, groups=groups.count, batched=groups.count > 0)
+    _run(plan, result, one, some, most, batched=groups.count > 0)
     return result.finish()
 
 
@@ -273,16 +272,16 @@ def gone_on(plan: KernelPlan, keys: Columns, data: Columns, groups: Groups, stat
                 flat = [wide.reshape(-1) for wide in padded]
                 _put(result, batch, part, group_kernels.go_on(kernel, further, inputs, flat))
                 continue
-            made = group_kernels.compute(kernel, own, inputs)
+            made = _made(kernel, groups, own, inputs)
             both = [
                 (column, np.concatenate([before, array.reshape(count, -1)], axis=1).reshape(-1))
                 for column, before, array in zip(kernel.outputs, befores, made, strict=True)
             ]
-            _put(result, batch, part, group_kernels.compute(merging, together, both))
+            _put(result, batch, part, _made(merging, merged, together, both))
 
     planes = state.data.planes
     batched = groups.count > 0 and planes is not None and all(len(segments) == 1 for segments in planes)
-    _run(plan, result, one, some, most, groups=groups.count, batched=batched)
+    _run(plan, result, one, some, most, batched=batched)
     return result.finish()
 
 
@@ -298,7 +297,7 @@ def finished(plan: KernelPlan, keys: Columns, data: Columns) -> Columns:
         for part, _ in _parts(batch, data.rows):
             _put(result, batch, part, [group_kernels.finish(batch.kernels[0], _inputs(batch, part, data))])
 
-    _run(plan, result, one, some, data.rows, groups=data.rows)
+    _run(plan, result, one, some, data.rows)
     return result.finish()
 
 
@@ -307,9 +306,16 @@ def inputs_of(kernel: Kernel, data: Columns) -> Inputs:
     return [(data.schema[name], data.array(name)) for name in kernel.inputs]
 
 
+def _made(kernel: Kernel, groups: Groups, repeated: Groups, inputs: Inputs) -> list[Array]:
+    """What a kernel makes of the groups of several columns, one after the other in one."""
+    if groups.count == 1 and kernel.function in ("moments", "merge_moments"):  # which are added up pairwise
+        return group_kernels.moments_of_columns(kernel, groups, inputs, repeated.count)
+    return group_kernels.compute(kernel, repeated, inputs)
+
+
 def _run(
     plan: KernelPlan, result: Result, one: Callable[[int], list[Array]], some: Callable[[Batch], None], most: int, *,
-    groups: int, batched: bool = True,
+    batched: bool = True,
 ) -> None:  # fmt: skip
     """Compute all kernels, of at most so many rows or groups each: by batches, or one by one."""
     known: dict[int, list[Array]] = {}
@@ -319,8 +325,7 @@ def _run(
         result.put_all(number, known[first])
     batched = batched and 0 < most <= _VALUES // _LEAST
     for batch in plan.batches:
-        # Of a single group distances are added up pairwise.
-        if batched and (groups > 1 or batch.kernels[0].function not in _OF_SEVERAL_GROUPS):
+        if batched:
             try:
                 some(batch)
                 continue
