@@ -89,6 +89,7 @@ VERBS: dict[str, Callable[..., gl.Table]] = {
     "distinct": lambda t, **how: t.drop_duplicates("k", **how),
     "last": lambda t, **how: t.drop_duplicates("k", keep="last", **how),
     "groupby": aggregated,
+    "assign": lambda t, **how: t.assign(at=gl.col("at") * 2, k=gl.col("k") > 3, **how),
 }
 
 

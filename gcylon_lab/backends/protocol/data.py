@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -385,6 +385,57 @@ def _planes_between(segments: Segments, first: int, stop: int) -> Iterator[Array
         if first < len(segment) and stop > 0:
             yield segment[max(first, 0) : stop]
         first, stop = first - len(segment), stop - len(segment)
+
+
+def with_columns(data: Columns, made: Mapping[Label, tuple[Column, Array]]) -> Columns:
+    """Columns with others in their places, or behind them where they have new names."""
+    columns = tuple([column for column, _ in made.values()])
+    schema = (_kept_with_columns if data.schema.blocks else _with_columns)(data.schema, columns)
+    new = {column.name: array for column, array in made.values()}
+    if data._planes is None or not schema.blocks:
+        known = data.schema
+        arrays = [new[c.name] if c.name in new else data.arrays[known.place(c.name)] for c in schema.columns]
+        return Columns(schema, data.rows, tuple(arrays))
+    planes: list[Segments] = []
+    for block, runs in zip(schema.blocks, _kept_planes(data.schema, schema, frozenset(new)), strict=True):
+        segments: list[Array] = []
+        for run in runs:
+            if isinstance(run, Run):
+                segments += _planes_between(data._planes[run.block], run.first, run.stop)
+            else:
+                segments.append(new[run.name].view(block.items)[None])
+        planes.append(tuple(segments))
+    variable = [new[c.name] if c.name in new else data.array(c.name) for c in schema.variable]
+    return columns_of_planes(schema, data.rows, planes, variable)
+
+
+def _with_columns(schema: Schema, columns: tuple[Column, ...]) -> Schema:
+    every = {column.name: column for column in (*schema.columns, *columns)}
+    return Schema(list(every.values()))
+
+
+_kept_with_columns = lru_cache(maxsize=16)(_with_columns)  # of thousands of columns each piece would make them anew
+
+
+@lru_cache(maxsize=16)
+def _kept_planes(schema: Schema, made: Schema, new: frozenset[Label]) -> tuple[tuple[Run | Column, ...], ...]:
+    """The planes of a schema that another one has, by its blocks, and the columns that come anew."""
+    found = []
+    for block in made.blocks:
+        runs: list[Run | Column] = []
+        for place in block.places:
+            column = made.columns[place]
+            if column.name in new:
+                runs.append(column)
+                continue
+            number, plane = schema.plane(schema.place(column.name))
+            last = runs[-1] if runs else None
+            if isinstance(last, Run) and (last.block, last.stop) == (number, plane):
+                runs[-1] = Run(number, last.first, plane + 1)
+            else:
+                runs.append(Run(number, plane, plane + 1))
+        found.append(tuple(runs))
+    return tuple(found)
 
 
 def relabelled(data: Columns, schema: Schema) -> Columns:
