@@ -92,3 +92,15 @@ def calls_in_pieces(verb: str, columns: int) -> int:
 def test_what_columns_cost_by_themselves(verb: str) -> None:
     few, many = (World("threads", 2).run(calls_in_pieces, verb, columns)[0] for columns in (100, 400))
     assert (many - few) / 300 <= VERBS[verb][0], (few, many)
+
+
+def deviations(columns: int) -> tuple[pd.Series, pd.Series]:
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(BYTES // (8 * columns), columns)))
+    config = gl.GcylonConfig(gpu_memory_limit=BYTES // 10, min_chunk_rows=1)
+    return frame.std(), pd.Series(gl.from_local(frame).std(config=config))
+
+
+def test_reductions_of_many_columns_fit_a_tenth_of_them() -> None:
+    """What rows are added to is as wide as many of them: pieces leave room for it."""
+    ((wanted, found),) = World("single", 1).run(deviations, 400)
+    pd.testing.assert_series_equal(found, wanted, check_names=False)
