@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
+from calls import calls_of
 from worlds import World
 
 import gcylon_lab as gl
@@ -25,24 +21,6 @@ def side(name: str) -> list[pd.DataFrame]:
     """Eight chunks of one side."""
     keys = np.random.default_rng(0).permutation(4000)
     return [pd.DataFrame({"k": k, name: k / 3, name * 2: k / 7}) for k in np.split(keys, 8)]
-
-
-def calls_of(function: Callable[[], Any]) -> int:
-    """How many calls this package's functions get and make, once it has been called before."""
-    function()
-    calls = 0
-
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal calls
-        if event in ("call", "c_call") and "gcylon_lab/" in frame.f_code.co_filename:
-            calls += 1
-
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 def joining() -> tuple[int, int, int]:

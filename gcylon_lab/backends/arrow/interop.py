@@ -11,9 +11,9 @@ import pyarrow as pa
 from ...errors import ArgumentError, UnsupportedDtype
 from ..protocol.arrow_types import TypeClash, as_type, held_type, kind_of
 from ..protocol.column import ARROW_DTYPE, Column, Label, code_dtype
-from ..protocol.data import Array, Columns, one_array
+from ..protocol.data import Array, Columns, copied_together, one_array
 from ..protocol.promotion import fixed_column
-from ..protocol.schema import Schema, require_distinct
+from ..protocol.schema import MANY_COLUMNS, Schema, require_distinct
 from .casting import as_arrow, as_fixed
 from .objects import column_of_objects, objects_of
 
@@ -44,8 +44,12 @@ def from_frame(frame: Any) -> Columns:
         )
     labels = [_label(label) for label in frame.columns]
     require_distinct(labels)
-    pairs = [_from_series(label, frame.iloc[:, place]) for place, label in enumerate(labels)]
-    return Columns(Schema([column for column, _ in pairs]), len(frame), tuple(array for _, array in pairs))
+    many = len(labels) >= MANY_COLUMNS
+    pairs = (_from_series(label, frame.iloc[:, place], copy=not many) for place, label in enumerate(labels))
+    if many:
+        return copied_together(pairs, len(frame), len(labels))
+    held = list(pairs)
+    return Columns(Schema([column for column, _ in held]), len(frame), tuple([array for _, array in held]))
 
 
 def to_frame(data: Columns, *, copy: bool = True) -> pd.DataFrame:
@@ -72,10 +76,10 @@ def _label(label: Any) -> Label:
     )
 
 
-def _from_series(name: Label, series: pd.Series[Any]) -> tuple[Column, Array]:
+def _from_series(name: Label, series: pd.Series[Any], *, copy: bool = True) -> tuple[Column, Array]:
     dtype: Any = series.dtype
     if isinstance(dtype, np.dtype):
-        return _from_numpy(name, series.to_numpy())
+        return _from_numpy(name, series.to_numpy(), copy=copy)
     if isinstance(dtype, pd.CategoricalDtype):
         return _from_category(name, series)
     if isinstance(dtype, pd.DatetimeTZDtype):
@@ -94,7 +98,7 @@ def _from_series(name: Label, series: pd.Series[Any]) -> tuple[Column, Array]:
     )
 
 
-def _from_numpy(name: Label, values: np.ndarray[Any, Any]) -> tuple[Column, Array]:
+def _from_numpy(name: Label, values: np.ndarray[Any, Any], *, copy: bool) -> tuple[Column, Array]:
     if values.dtype.kind == "O":
         return column_of_objects(name, values, np.asarray(pd.isna(values)))
     kind = _FIXED.get(values.dtype.kind)
@@ -104,8 +108,9 @@ def _from_numpy(name: Label, values: np.ndarray[Any, Any]) -> tuple[Column, Arra
             advice="Convert it before, for example .astype('float64').",
             column=name,
         )
-    copy = np.array(values, dtype=values.dtype.newbyteorder("="), copy=True, order="C")
-    return Column(name, kind, str(copy.dtype), dtype=copy.dtype), copy
+    native = values.dtype.newbyteorder("=")
+    own = np.array(values, dtype=native, copy=True, order="C") if copy else values.astype(native, copy=False)
+    return Column(name, kind, str(own.dtype), dtype=own.dtype), own
 
 
 def from_numbers(name: Label, values: np.ndarray[Any, Any]) -> tuple[Column, Array]:

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from ...errors import UnsupportedDtype
 from ..protocol.arrow_types import TypeClash, as_type, held_type, kind_of
 from ..protocol.column import ARROW_DTYPE, Column, code_dtype
-from ..protocol.data import Array, Columns, one_array
+from ..protocol.data import Array, Columns, copied_together, one_array
 from ..protocol.promotion import fixed_column, masked_name
-from ..protocol.schema import Schema, require_distinct
+from ..protocol.schema import MANY_COLUMNS, Schema, require_distinct
 from .casting import as_arrow, as_fixed, as_view
 
 EXACT_IN_FLOAT = 2**53
@@ -46,11 +46,15 @@ def from_arrow(
     """
     names = list(table.schema.names)
     require_distinct(names)
-    pairs = [
-        _column(name, _chunked(table.column(place)), (dtypes or {}).get(name, ""), nullable, share)
+    many = len(names) >= MANY_COLUMNS and not share
+    pairs = (
+        _column(name, _chunked(table.column(place)), (dtypes or {}).get(name, ""), nullable, share or many)
         for place, name in enumerate(names)
-    ]
-    return Columns(Schema([c for c, _ in pairs]), table.num_rows, tuple(array for _, array in pairs))
+    )
+    if many:
+        return copied_together(pairs, table.num_rows, len(names))
+    held = list(pairs)
+    return Columns(Schema([c for c, _ in held]), table.num_rows, tuple([array for _, array in held]))
 
 
 def _chunked(values: Any) -> Any:

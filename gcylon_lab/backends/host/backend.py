@@ -13,7 +13,7 @@ from ..arrow.interop import from_frame, to_frame
 from ..arrow.named_arrays import from_columns
 from ..protocol.backend import DelimitedText, RowGroups, RowGroupWriter
 from ..protocol.column import Label, missing_in_tensor
-from ..protocol.data import Columns, concat_columns, empty_columns, slice_columns
+from ..protocol.data import Columns, concat_columns, empty_columns, select_columns, slice_columns
 from ..protocol.schema import Schema
 from . import packing
 from .expressions import PandasRows
@@ -106,10 +106,7 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
         return concat_columns(pieces)
 
     def select(self, data: Any, columns: Sequence[Label]) -> Columns:
-        if data.schema.names == tuple(columns):
-            whole: Columns = data
-            return whole
-        return Columns(data.schema.select(columns), data.rows, tuple(data.array(name) for name in columns))
+        return select_columns(data, columns)
 
     def partition_ids(self, data: Any, keys: Sequence[Label], n: int, into: Ids | None = None) -> Ids:
         return hashing.partition_ids(data, keys, n, into)

@@ -20,7 +20,7 @@ from ..expressions.object_columns import needs_no_objects, objects_made, plain_a
 from ..expressions.time_strings import with_times
 from ..expressions.unlike_values import check_comparisons
 from ..protocol.column import Column, Label
-from ..protocol.data import Array, Columns
+from ..protocol.data import Array, Columns, relabelled, with_columns
 from ..protocol.expressions import Expression
 from ..protocol.schema import Schema
 from .sorting import take_rows
@@ -36,27 +36,19 @@ class PandasRows:
     """Expressions and chosen rows."""
 
     def relabel(self, data: Any, schema: Schema) -> Columns:
-        return Columns(schema, data.rows, data.arrays)
+        return relabelled(data, schema)
 
     def evaluate(self, data: Any, expressions: Sequence[tuple[Label, Expression]]) -> Columns:
         made = {
             name: column_of(name, expression, data, _mask_of(data)) or _made(name, _series(expression, data), data)
             for name, expression in expressions
         }
-        columns, arrays = list(data.schema.columns), list(data.arrays)
-        for name, (column, array) in made.items():
-            if name in data.schema:
-                place = data.schema.place(name)
-                columns[place], arrays[place] = column, array
-            else:
-                columns.append(column)
-                arrays.append(array)
-        return Columns(Schema(columns), data.rows, tuple(arrays))
+        return with_columns(data, made)
 
     def filter(self, data: Any, condition: Expression) -> Columns:
         mask = self.mask(data, condition)
         if mask.all():
-            return Columns(data.schema, data.rows, data.arrays)
+            return relabelled(data, data.schema)
         rows = np.flatnonzero(mask)  # to look through a mask takes numpy longer than to take
         if data.planes is not None and not data.schema.variable:
             return take_rows(data, rows)
@@ -85,9 +77,16 @@ def _made(name: Label, series: pd.Series[Any], data: Columns) -> tuple[Column, A
     """A series as a column: numbers that were computed are kept as they are, those of another column are copied."""
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf" and series.dtype.isnative:
         values = series.to_numpy()
-        if values.flags.c_contiguous and not any(c.fixed and np.may_share_memory(values, a) for c, a in _pairs(data)):
+        if values.flags.c_contiguous and not any(np.may_share_memory(values, array) for array in _memory(data)):
             return from_numbers(name, values)
     return _from_series(name, series)
+
+
+def _memory(data: Columns) -> Iterable[Any]:
+    """The arrays in which fixed columns are."""
+    if data.planes is not None:
+        return (segment for segments in data.planes for segment in segments)
+    return (array for column, array in _pairs(data) if column.fixed)
 
 
 def _pairs(data: Columns) -> Iterable[tuple[Column, Array]]:

@@ -316,17 +316,19 @@ def spread(
         Of each part; where they are not given, parts are single values.
     """
     first, rest = means
+    if groups == 1:
+        alone = _spread_alone(first, rest, counts, squares)
+        return [as_column(c, values) for c, values in zip(kernel.outputs, alone, strict=True)]
     total = _added(ids, counts, groups)
     centre, centre_rest = np.zeros(groups), np.zeros(groups)
-    chosen = slice(-1, None) if groups == 1 else slice(None)
-    centre[ids[chosen]] = first[chosen]  # any of them will do
+    centre[ids] = first  # any of them will do
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        apart = first - _of_rows(centre, ids)
+        apart = first - centre[ids]
         if rest is not None:
-            centre_rest[ids[chosen]] = rest[chosen]  # of the same one: numpy goes through both in one order
-            apart += rest - _of_rows(centre_rest, ids)
+            centre_rest[ids] = rest  # of the same one: numpy goes through both in one order
+            apart += rest - centre_rest[ids]
         shift = _added(ids, apart if counts is None else apart * counts, groups) / np.maximum(total, 1)
-        apart -= _of_rows(shift, ids)
+        apart -= shift[ids]
         np.square(apart, out=apart)
         if counts is not None:
             apart *= counts
@@ -337,19 +339,76 @@ def spread(
     return [as_column(c, values) for c, values in zip(kernel.outputs, made, strict=True)]
 
 
+def _spread_alone(
+    first: Floats, rest: Floats | None, counts: Int64s | None, squares: Floats | None
+) -> tuple[npt.NDArray[Any], ...]:
+    """The same of one group, of one column or of several, each a row of two-dimensional arrays."""
+    lone = (*first.shape[:-1], 1)
+    if counts is None:
+        total: npt.NDArray[Any] = np.full(lone, first.shape[-1])
+    else:
+        total = counts.sum(axis=-1, keepdims=True)
+    centre, centre_rest = (
+        np.zeros(lone) if one is None or not one.shape[-1] else one[..., -1:].copy() for one in (first, rest)
+    )
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        apart = first - centre
+        if rest is not None:
+            apart += rest - centre_rest
+        moved = apart if counts is None else apart * counts
+        shift = moved.sum(axis=-1, keepdims=True) / np.maximum(total, 1)
+        apart -= shift
+        np.square(apart, out=apart)
+        if counts is not None:
+            apart *= counts
+        if squares is not None:
+            apart += squares
+        whole, part = two_sum(centre, centre_rest)
+        return (total, *two_sum(whole, part + shift), apart.sum(axis=-1, keepdims=True))
+
+
+def moments_of_columns(kernel: Kernel, groups: Groups, inputs: Inputs, columns: int) -> list[Array]:
+    """What ``moments`` and ``merge_moments`` make of one group, of several columns that stand one after the other."""
+    if kernel.function == "moments":
+        values, there = plain_values(*inputs[0])
+        parts, valid = [values.astype(np.float64, copy=False)], there
+    else:
+        parts = [array for _, array in inputs]
+        valid = parts[0] > 0
+    parts = [_of_group(part.reshape(columns, -1), groups) for part in parts]
+    lacking = np.empty(0, np.int64)
+    if valid is not None:
+        valid = _of_group(valid.reshape(columns, -1), groups)
+        lacking = np.flatnonzero(~valid.all(axis=1))
+    made = [values[:, 0].copy() for values in _spread_alone(*_in_place(kernel, parts))]
+    for column in lacking.tolist():
+        assert valid is not None
+        own = [part[column, valid[column]] for part in parts]
+        for values, value in zip(made, _spread_alone(*_in_place(kernel, own)), strict=True):
+            values[column] = value[0]
+    return [as_column(c, values) for c, values in zip(kernel.outputs, made, strict=True)]
+
+
+def _of_group(planes: npt.NDArray[Any], groups: Groups) -> npt.NDArray[Any]:
+    """The rows of planes that are in a group, without gaps, as their sums depend on that."""
+    return planes if groups.outside is None else np.compress(~groups.outside, planes, axis=1)
+
+
+def _in_place(
+    kernel: Kernel, parts: list[npt.NDArray[Any]]
+) -> tuple[Floats, Floats | None, Int64s | None, Floats | None]:
+    if kernel.function == "moments":
+        return parts[0], None, None, None
+    count, mean, rest, squares = parts
+    return mean, rest, count, squares
+
+
 def _added(ids: Int64s, values: npt.NDArray[Any] | None, groups: int) -> npt.NDArray[Any]:
     """Sums of values of each group; how many there are where none are given."""
     if values is None:
         return _counted(ids, groups)
-    if values.dtype.kind != "f":
-        total = np.bincount(ids, values, groups)
-        return total.astype(np.int64)
-    return np.array([values.sum()]) if groups == 1 else np.bincount(ids, values, groups)
-
-
-def _of_rows(values: Floats, ids: Int64s) -> Floats:
-    """The value of each row's group."""
-    return values if len(values) == 1 else values[ids]
+    total = np.bincount(ids, values, groups)
+    return total if values.dtype.kind == "f" else total.astype(np.int64)
 
 
 def two_sum(a: Any, b: Any) -> tuple[Any, Any]:

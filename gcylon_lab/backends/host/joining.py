@@ -13,11 +13,12 @@ import pyarrow as pa
 from ...errors import SchemaMismatch
 from ..arrow.casting import cast_columns
 from ..protocol.column import Column, Label
-from ..protocol.data import Array, Columns, empty_array, one_array
+from ..protocol.data import Array, Columns, empty_array, one_array, select_columns
 from ..protocol.key_forms import KeyForm
 from ..protocol.schema import Schema
 from .keys.int_hash_table import FIND_ROW_BYTES, TABLE_ROW_BYTES, CodeTable, places_bytes, stable_order
 from .keys.key_values import JointKeys, comparable, labels_of
+from .sorting import take_rows
 from .take import null_item
 
 Int64s = npt.NDArray[np.int64]
@@ -218,6 +219,8 @@ class PandasJoining:
     ) -> Columns:
         # Looked for once for all columns, and not at all where the caller knows.
         missing = None if complete or isinstance(rows, slice) or not len(rows) or rows.min() >= 0 else rows < 0
+        if missing is None and schema.blocks and not isinstance(rows, slice) and data.schema.select(names) == schema:
+            return take_rows(select_columns(data, names), rows)
         arrays = tuple(
             _gathered(data.schema[name], target, data.array(name), rows, missing)
             for name, target in zip(names, schema.columns, strict=True)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ...units import KIB
-from ..protocol.data import Columns, Dealt, columns_of_planes, plane_items, planes_of, variable_schema
+from ..protocol.data import (
+    Columns,
+    Dealt,
+    Segments,
+    new_planes,
+    over_planes,
+    planes_of,
+    planes_together,
+    variable_schema,
+    view_of_planes,
+    views_of_planes,
+)
 from ..protocol.schema import Schema
 
 Buffer = memoryview | list[memoryview]  # a list is one buffer in pieces that follow each other
@@ -26,16 +37,32 @@ def byte_view(array: np.ndarray[Any, Any], start: int, stop: int) -> memoryview:
 
 
 def fixed_views(data: Columns | Dealt, start: int, stop: int) -> list[memoryview]:
-    """Read-only byte views of rows [start, stop) of the fixed columns, in schema order; one of all where they are dealt
-    to ranks."""
+    """Read-only byte views of rows [start, stop) of the fixed columns, in schema order; one a block where rows are
+    dealt to ranks."""
     if isinstance(data, Dealt):
-        return [view_of_planes(data.planes_for(start, stop)).toreadonly()]
+        return [view_of_planes(planes).toreadonly() for planes in data.planes_for(start, stop)]
     return [view[start * width : stop * width] for view, width in data.byte_views]
 
 
-def view_of_planes(planes: np.ndarray[Any, Any]) -> memoryview:
-    """The bytes of an array of planes, which has no gaps; writable where that is."""
-    return planes.reshape(-1).view(np.uint8).data
+def bands(segments: Segments) -> Iterator[memoryview]:
+    """The bytes of planes, one after the other: of short ones many at a time, which are copied."""
+    for segment in segments:
+        step = len(segment) if segment.flags.c_contiguous else planes_together(segment)
+        for first in range(0, len(segment), step):
+            yield view_of_planes(np.ascontiguousarray(segment[first : first + step]))
+
+
+def read_planes(read: Callable[[int, list[memoryview]], None], begin: int, planes: np.ndarray[Any, Any]) -> None:
+    """Fill planes, which may have gaps, from a byte on of where they stand one after the other: short ones many at a
+    time, by way of a copy. ``read`` fills buffers with the bytes from one on."""
+    rows = planes.shape[1]
+    step = len(planes) if planes.flags.c_contiguous else planes_together(planes)
+    for first in range(0, len(planes), step):
+        some = planes[first : first + step]
+        into = some if some.flags.c_contiguous else np.empty(some.shape, some.dtype)
+        read(begin + first * rows * planes.itemsize, [view_of_planes(into)])
+        if into is not some:
+            some[:] = into
 
 
 def pack_variable(data: Columns | Dealt, start: int, stop: int) -> memoryview:
@@ -69,7 +96,7 @@ def _variable_batch(data: Columns | Dealt, start: int, stop: int) -> Any:
     """Those rows as a record batch; None where there are none, or no such columns."""
     if isinstance(data, Dealt):
         data = data.variable
-    if stop <= start or all(column.fixed for column in data.schema.columns):
+    if stop <= start or not data.schema.variable:
         return None
     return data.variable_batch(start, stop)
 
@@ -123,10 +150,10 @@ def unpack_variable(schema: Schema, message: memoryview) -> list[Any]:
 
 
 def pack(data: Columns) -> list[Buffer]:
-    """All rows as buffers: a view of each fixed column, or one of all that are planes, then the message where there are
+    """All rows as buffers: a view of each fixed column, or of each block of them, then the message where there are
     variable columns, in pieces."""
-    if data.schema.plane_bytes:
-        views: list[Buffer] = [view_of_planes(planes_of(data))]
+    if data.schema.blocks:
+        views: list[Buffer] = [view_of_planes(planes) for planes in planes_of(data)]
     else:
         views = [*fixed_views(data, 0, data.rows)]
     return [*views, message_pieces(data, 0, data.rows)] if data.schema.variable else views
@@ -145,21 +172,16 @@ def _joined(pieces: list[memoryview]) -> memoryview:
 def unpack(schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Columns:
     """The columns that `pack` laid out, over the buffers given."""
     left, columns = iter(buffers), schema.variable
-    if schema.plane_bytes and len(buffers) < len(schema.fixed):
-        return over_planes(schema, rows, _over(next(left), plane_items(schema)), left)
+    if schema.blocks and len(buffers) < len(schema.fixed):
+        planes = [_over(next(left), block.items) for block in schema.blocks]
+        return over_planes(schema, rows, planes, unpack_messages(schema, rows, left))
     fixed = {column.name: _over(next(left), column.dtype) for column in schema.columns if column.dtype is not None}
-    variable = dict(zip([column.name for column in columns], _unpacked(schema, rows, left), strict=True))
+    variable = dict(zip([column.name for column in columns], unpack_messages(schema, rows, left), strict=True))
     return Columns(schema, rows, tuple((fixed if c.fixed else variable)[c.name] for c in schema.columns))
 
 
-def over_planes(schema: Schema, rows: int, planes: Any, messages: Iterable[memoryview]) -> Columns:
-    """Columns of which the fixed ones are planes of an array, and the variable ones in a message, if there are rows."""
-    planes = planes.reshape(len(schema.fixed), rows)
-    return columns_of_planes(schema, rows, planes, _unpacked(schema, rows, iter(messages)))
-
-
-def _unpacked(schema: Schema, rows: int, left: Iterator[memoryview]) -> list[Any]:
-    """The variable columns, of the message that is left."""
+def unpack_messages(schema: Schema, rows: int, left: Iterator[memoryview]) -> list[Any]:
+    """The variable columns, of the message that is left, if there are rows."""
     columns = schema.variable
     chunks = unpack_variable(schema, next(left)) if columns and rows else [None] * len(columns)
     return [
@@ -212,8 +234,12 @@ class PlacedOutput:
     def __init__(self, schema: Schema, rows: int) -> None:
         self._schema = schema
         self._rows = rows
-        self._fixed = [np.empty(rows, column.dtype) for column in schema.fixed]
-        self._views = [(byte_view(array, 0, rows), array.itemsize) for array in self._fixed]
+        self._planes = new_planes(schema, rows)
+        self._fixed = [] if self._planes else [np.empty(rows, column.dtype) for column in schema.fixed]
+        if self._planes:
+            self._views = views_of_planes(schema, rows, self._planes)
+        else:
+            self._views = [(byte_view(array, 0, rows), array.itemsize) for array in self._fixed]
         self._messages: dict[int, tuple[int, memoryview]] = {}
 
     def fixed_views(self, start: int, stop: int) -> list[memoryview]:
@@ -234,6 +260,8 @@ class PlacedOutput:
             If the messages of the variable columns leave a gap or overlap.
         """
         variable = iter(self._variable()) if self._schema.variable else iter(())
+        if self._planes:
+            return over_planes(self._schema, self._rows, self._planes, tuple(variable))
         fixed = iter(self._fixed)
         arrays = tuple(next(fixed) if column.fixed else next(variable) for column in self._schema.columns)
         return Columns(self._schema, self._rows, arrays)

@@ -11,10 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..protocol.data import Columns, Dealt, one_array, plane_items
+from ..protocol.data import Columns, Dealt, one_array, segments_of
 from ..protocol.schema import Schema
 from .keys.hashing import BLOCK_ROWS
 from .keys.scratch_pool import LEAST_KEPT_BYTES, scratch
+from .sorting import take_rows
+from .take import take_planes
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
@@ -44,9 +46,12 @@ def partition(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:
         offsets = np.zeros(n + 1, np.int64)
         offsets[1:] = data.rows
         return data, offsets
-    if n <= _PASSES and not data.schema.variable:
+    at_once = bool(data.schema.blocks) and data.rows <= _ORDER_ROWS
+    if n <= _PASSES and not data.schema.variable and not at_once:
         return _by_blocks(data, ids, n)
     order, offsets = _order(ids, n)
+    if data.schema.blocks:
+        return take_rows(data, order, scratch), offsets
     arrays = tuple(
         _gathered(array, order) if column.fixed else _taken(array, order)
         for column, array in zip(data.schema.columns, data.arrays, strict=True)
@@ -55,27 +60,48 @@ def partition(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:
 
 
 def deal(data: Columns, ids: Ids, n: int) -> tuple[Dealt, Int64s]:
-    """As `partition`, for a schema whose fixed columns can be planes: what is for one id is together."""
-    schema, rows = data.schema, data.rows
+    """As `partition`, for a schema with blocks: what is for one id is together."""
     order, offsets = _order(ids, n)
-    items, count = plane_items(schema), len(schema.fixed)
-    planes, every = scratch(rows * count, items), data.planes
-    if every is not None and not every.flags.c_contiguous:
-        every = None  # it would be copied first
-    arrays = (
-        []
-        if every is not None
-        else [a.view(items) for c, a in zip(schema.columns, data.arrays, strict=True) if c.fixed]
-    )
-    edges = offsets.tolist()
-    for start, stop in zip(edges, edges[1:], strict=False):
-        out = planes[start * count : stop * count].reshape(count, stop - start)
-        if every is not None:
-            np.take(every, order[start:stop], axis=1, out=out, mode="clip")
-        for array, plane in zip(arrays, out, strict=False):
-            array.take(order[start:stop], out=plane, mode="clip")
-    taken = [_taken(data.array(column.name), order) for column in schema.variable]
-    return Dealt(schema, rows, offsets, planes, Columns(Schema(schema.variable), rows, tuple(taken))), offsets
+    return deal_rows(data, order, offsets), offsets
+
+
+def deal_rows(data: Columns, order: Int64s, offsets: Int64s) -> Dealt:
+    """Rows in an order, those of each id, which is between two offsets, together."""
+    schema, rows, edges = data.schema, data.rows, offsets.tolist()
+    dealt: list[npt.NDArray[Any]] = []
+    for block, segments in zip(schema.blocks, segments_of(data), strict=True):
+        count = len(block.places)
+        planes = scratch(rows * count, block.items)
+        for start, stop in zip(edges, edges[1:], strict=False):
+            if stop > start:
+                out = planes[start * count : stop * count].reshape(count, stop - start)
+                take_planes(segments, order[start:stop], out)
+        dealt.append(planes)
+    taken = [_taken(array, order) for array in data.variable]
+    return Dealt(schema, rows, offsets, tuple(dealt), Columns(Schema(schema.variable), rows, tuple(taken)))
+
+
+def is_dealt(data: Columns) -> bool:
+    """Whether all rows are together, block by block, as they are."""
+    return data.planes is not None and all(len(some) == 1 and some[0].flags.c_contiguous for some in data.planes)
+
+
+def cut_planes(data: Columns, offsets: Int64s) -> Dealt:
+    """Rows as they are, those between two offsets together: copied where they are not yet."""
+    schema, edges = data.schema, offsets.tolist()
+    dealt: list[npt.NDArray[Any]] = []
+    whole = data.planes if len(edges) == 2 and is_dealt(data) else None
+    for number, (block, segments) in enumerate(zip(schema.blocks, segments_of(data), strict=True)):
+        if whole is not None:
+            dealt.append(whole[number][0].reshape(-1))
+            continue
+        count = len(block.places)
+        planes = scratch(data.rows * count, block.items)
+        for start, stop in zip(edges, edges[1:], strict=False):
+            out = planes[start * count : stop * count].reshape(count, stop - start)
+            np.concatenate([segment[:, start:stop] for segment in segments], out=out)
+        dealt.append(planes)
+    return Dealt(schema, data.rows, offsets, tuple(dealt), Columns(Schema(schema.variable), data.rows, data.variable))
 
 
 def _by_blocks(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:

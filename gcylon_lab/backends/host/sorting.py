@@ -10,12 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..protocol.column import Column
-from ..protocol.data import Columns, columns_of_planes, one_array
+from ..protocol.data import Columns, columns_of_planes, one_array, over_planes, segments_of
 from ..protocol.sorting import SortKey, require_sortable
 from .keys.hashing import id_dtype
 from .keys.radix_sort import word_order
 from .keys.scratch_pool import scratch
 from .keys.sort_keys import BLOCK_ROWS, KeyWords, Words, block_rows
+from .take import reorder_planes, take_planes
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
@@ -41,11 +42,17 @@ class PandasSorting:
 
     def reorder(self, held: list[Any], order: Ids) -> Columns:
         data = held.pop()
-        schema, arrays = data.schema, list(data.arrays)
+        schema, rows = data.schema, len(order)
+        if data.planes is not None and rows == data.rows:
+            for segments in data.planes:
+                reorder_planes(segments, order)
+            each = zip(schema.variable, data.variable, strict=True)
+            return columns_of_planes(schema, rows, data.planes, [_taken(*one, order) for one in each])
+        arrays = list(data.arrays)
         del data
         for place, column in enumerate(schema.columns):
             arrays[place] = _taken(column, arrays[place], order)
-        return Columns(schema, len(order), tuple(arrays))
+        return Columns(schema, rows, tuple(arrays))
 
     def split_ids(self, data: Any, keys: Sequence[SortKey], splitters: Columns, cuts: Int64s) -> Ids:
         return split_ids(data, keys, splitters, cuts)
@@ -161,16 +168,14 @@ def _taken(column: Column, array: Any, rows: Ids, new: NewArray = np.empty) -> A
 
 def take_rows(data: Columns, rows: Ids, new: NewArray = np.empty) -> Columns:
     """Rows by number, copied; ``new`` makes the arrays of fixed columns."""
-    planes = data.planes
-    if planes is not None:
-        out = new(len(planes) * len(rows), planes.dtype).reshape(len(planes), len(rows))
-        if planes.flags.c_contiguous:
-            np.take(planes, rows, axis=1, out=out, mode="clip")
-        else:  # it would be copied first
-            for some, taken in zip(planes, out, strict=True):
-                some.take(rows, out=taken, mode="clip")
-        variable = [_taken(column, data.array(column.name), rows, new) for column in data.schema.variable]
-        return columns_of_planes(data.schema, len(rows), out, variable)
+    if data.schema.blocks:
+        planes = []
+        for block, segments in zip(data.schema.blocks, segments_of(data), strict=True):
+            out = new(len(block.places) * len(rows), block.items).reshape(len(block.places), len(rows))
+            take_planes(segments, rows, out)
+            planes.append(out)
+        each = zip(data.schema.variable, data.variable, strict=True)
+        return over_planes(data.schema, len(rows), planes, [_taken(*one, rows, new) for one in each])
     arrays = tuple(_taken(c, array, rows, new) for c, array in zip(data.schema.columns, data.arrays, strict=True))
     return Columns(data.schema, len(rows), arrays)
 

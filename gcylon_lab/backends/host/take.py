@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..protocol.column import Column
-from ..protocol.data import Array, one_array
+from ..protocol.data import Array, Segments, one_array, planes_together
 from .keys.key_groups import Int64s
 
 Bools = npt.NDArray[np.bool_]
@@ -29,6 +29,30 @@ def gather(column: Column, array: Array, rows: Int64s) -> Array:
     if missing.any():
         result[missing] = null_item(column)
     return result
+
+
+def take_planes(segments: Segments, rows: Int64s, out: npt.NDArray[Any]) -> None:
+    """Put rows of planes, by number, into an array of shape (planes, rows)."""
+    first = 0
+    for segment in segments:
+        planes = segment
+        if not planes.flags.c_contiguous:
+            # numpy would copy it first. With what lies between its planes it has no gaps, and that is never looked at.
+            width = planes.strides[0] // planes.itemsize
+            planes = np.lib.stride_tricks.as_strided(planes, (len(planes), width), writeable=False)
+        # Numbers are in range by construction; "clip" lets numpy write to out directly instead of through a buffer.
+        np.take(planes, rows, axis=1, out=out[first : first + len(planes)], mode="clip")
+        first += len(planes)
+
+
+def reorder_planes(segments: Segments, order: Int64s) -> None:
+    """Bring the rows of planes into an order, in place."""
+    for segment in segments:
+        for first in range(0, len(segment), step := planes_together(segment)):
+            some = segment[first : first + step]
+            taken = np.empty(some.shape, some.dtype)
+            take_planes((some,), order, taken)
+            some[:] = taken
 
 
 def null_item(column: Column) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from ...errors import UnsupportedDtype
 from .arrow_types import kind_of
 from .column import ARROW_DTYPE, Column, Label, require_hashable
 from .promotion import fixed_column, masked_name, value_type
-from .schema import Schema
+from .schema import MANY_COLUMNS, Schema
 
 FUNCTIONS = (
     "sum", "mean", "min", "max", "count", "size", "var", "std", "median", "quantile", "nunique", "first", "last",
@@ -117,9 +118,13 @@ def plan_aggregations(schema: Schema, keys: Sequence[Label], wanted: Sequence[Ag
     UnsupportedDtype
         Naming the column, its dtype and the function that it has not; or a key that has no equality.
     """
+    return (_kept_steps if len(wanted) >= MANY_COLUMNS else _steps)(schema, tuple(keys), tuple(wanted))
+
+
+def _steps(schema: Schema, keys: tuple[Label, ...], wanted: tuple[Aggregation, ...]) -> Aggregations:
     require_keys(schema, keys)
     steps = _Steps(schema, set(keys))
-    finish = tuple(steps.add(aggregation) for aggregation in wanted)
+    finish = tuple([steps.add(aggregation) for aggregation in wanted])
     partial, merge = tuple(steps.partial.values()), tuple(steps.merge.values())
     if len(merge) == len(partial):
         return Aggregations(tuple(keys), partial, merge, finish)
@@ -154,6 +159,10 @@ def whole_rows(schema: Schema, keys: Sequence[Label], keep: str, count: Label | 
     UnsupportedDtype
         If a key cannot be hashed.
     """
+    return (_kept_rows if schema.blocks else _rows)(schema, tuple(keys), keep, count)
+
+
+def _rows(schema: Schema, keys: tuple[Label, ...], keep: str, count: Label | None) -> Aggregations:
     require_keys(schema, keys)
     function = "first_row" if keep == "first" else "last_row"
     others = [column for column in schema if column.name not in set(keys)]
@@ -170,6 +179,11 @@ def whole_rows(schema: Schema, keys: Sequence[Label], keep: str, count: Label | 
     )
 
 
+# Of thousands of columns they take as long to be made as what they do.
+_kept_steps = lru_cache(maxsize=4)(_steps)
+_kept_rows = lru_cache(maxsize=4)(_rows)
+
+
 def result_column(column: Column, function: str, name: Label) -> Column:
     """The column that a function of a column gives.
 
@@ -180,7 +194,7 @@ def result_column(column: Column, function: str, name: Label) -> Column:
     """
     _require(column, function)
     if function in ("min", "max", "first", "last"):
-        return replace(column, name=name)
+        return column.named(name)
     if function == "size" and column.pandas == "string[pyarrow]":
         return _masked(name, pa.int64())
     if function in ("count", "size"):
@@ -196,7 +210,7 @@ def result_column(column: Column, function: str, name: Label) -> Column:
     if function == "sum":
         return _sum_column(column, name)
     if column.kind in _TIMES:
-        return replace(column, name=name)
+        return column.named(name)
     return _in_family(column, name, _float_type(column, function))
 
 
@@ -248,7 +262,7 @@ def _float_type(column: Column, function: str) -> Any:
 
 def _sum_column(column: Column, name: Label) -> Column:
     if column.kind == "timedelta":
-        return replace(column, name=name)
+        return column.named(name)
     if column.kind == "decimal":
         type_ = column.arrow
         wide = pa.decimal128(38, type_.scale) if pa.types.is_decimal128(type_) else pa.decimal256(76, type_.scale)
@@ -295,7 +309,7 @@ class _Steps:
         if function == "count":
             inner = fixed_column("", pa.int64())
         made = self._kernel(
-            function, (column.name,), lambda name: (replace(inner, name=name),), merged.get(function, function),
+            function, (column.name,), lambda name: (inner.named(name),), merged.get(function, function),
             wanted.argument, column,
         )  # fmt: skip
         return Kernel("same", _names(made), output)

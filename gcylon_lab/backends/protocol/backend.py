@@ -288,8 +288,8 @@ class Backend(RelationalBackend, Protocol):
         ...
 
     def deal(self, data: Data, ids: Ids, n: int) -> tuple[Data, Int64s]:
-        """As `partition`, for rows that are only sent, of a schema with ``plane_bytes``: all fixed columns of what is
-        one id are one view. Not on GPUs."""
+        """As `partition`, for rows that are only sent or written, of a schema with blocks: of each block what is for
+        one id is together. Not on GPUs."""
         ...
 
     def count_ids(self, ids: Ids, n: int) -> Int64s:

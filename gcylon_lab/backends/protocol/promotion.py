@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -156,19 +156,28 @@ def _numpy_type(column: Column) -> np.dtype[Any]:
 
 def fixed_column(name: Any, type_: Any) -> Column:
     """The fixed column for values of an Arrow type (bool, int, float, timestamp or duration)."""
+    if isinstance(type_, pa.TimestampType):
+        return _of_times(name, type_)
+    return _unnamed(type_).named(name)
+
+
+@lru_cache(maxsize=64)
+def _unnamed(type_: Any) -> Column:
     kind = kind_of(type_) or ""
-    if kind == "datetime":
-        tz = _tz(type_)
-        if tz and not _is_time_zone(tz):
-            raise UnsupportedDtype(
-                f"column {name!r} holds times of the time zone {tz!r}, which is not known here",
-                advice="Write it in a zone of the IANA database, such as UTC; PyPI's tzdata has them all.",
-                column=name,
-            )
-        text = f"datetime64[{type_.unit}, {tz}]" if tz else f"datetime64[{type_.unit}]"
-        return Column(name, kind, text, dtype=np.dtype(f"M8[{type_.unit}]"), tz=tz)
     dtype = np.dtype(f"m8[{type_.unit}]") if kind == "timedelta" else np.dtype(type_.to_pandas_dtype())
-    return Column(name, kind, str(dtype), dtype=dtype)
+    return Column("", kind, str(dtype), dtype=dtype)
+
+
+def _of_times(name: Any, type_: Any) -> Column:
+    tz = _tz(type_)
+    if tz and not _is_time_zone(tz):
+        raise UnsupportedDtype(
+            f"column {name!r} holds times of the time zone {tz!r}, which is not known here",
+            advice="Write it in a zone of the IANA database, such as UTC; PyPI's tzdata has them all.",
+            column=name,
+        )
+    text = f"datetime64[{type_.unit}, {tz}]" if tz else f"datetime64[{type_.unit}]"
+    return Column(name, "datetime", text, dtype=np.dtype(f"M8[{type_.unit}]"), tz=tz)
 
 
 def masked_name(dtype: np.dtype[Any]) -> str:

@@ -5,16 +5,44 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ...errors import ColumnMissing, DuplicateColumns
 from .column import Column, Label, from_plain, instead_of, labels_digest, listed_labels, to_plain
 from .promotion import promote
 
-__all__ = ["Column", "Label", "Schema", "agree_schemas"]
+__all__ = ["Block", "Column", "Label", "Schema", "agree_schemas"]
 
 
-_MANY = 64  # columns: what is done for each by itself takes longer than what is done with its rows
+MANY_COLUMNS = 64  # columns: what is done for each by itself takes longer than what is done with its rows
+_KEPT_SELECTIONS = 8  # of a schema's columns: the same few are asked for of every piece
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Fixed columns of one width, which can be planes of one array of shape (columns, rows).
+
+    Attributes
+    ----------
+    items : numpy dtype
+        Of the array: as wide as the columns' own.
+    places : tuple of int
+        Of the columns in the schema.
+    stretches : tuple of (int, int, numpy dtype)
+        From which plane to which before another they are of one dtype, and that.
+    """
+
+    items: np.dtype[Any]
+    places: tuple[int, ...]
+    stretches: tuple[tuple[int, int, Any], ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Of all planes."""
+        return self.items.itemsize * len(self.places)
 
 
 class Schema:
@@ -31,7 +59,8 @@ class Schema:
     """
 
     __slots__ = (
-        "_bytes", "_digest", "_index", "columns", "fixed", "names", "plane_bytes", "row_bytes", "stretches", "variable",
+        "_bytes", "_digest", "_hash", "_index", "_packed", "_planes", "_selected", "blocks", "columns", "fixed",
+        "names", "row_bytes", "variable",
     )  # fmt: skip
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -40,12 +69,15 @@ class Schema:
         self.names: tuple[Label, ...] = tuple([column.name for column in self.columns])
         self._bytes: bytes | None = None
         self._digest: int | None = None
+        self._hash: int | None = None
+        self._packed: dict[Label, int] | None = None
+        self._planes: tuple[tuple[int, int], ...] | None = None
+        self._selected: dict[tuple[Label, ...], Schema] = {}
         # Asked for in every round: the columns held as numpy arrays, as Arrow arrays, and bytes of a row of the former.
         self.fixed = tuple(column for column in self.columns if column.fixed)
         self.variable = tuple(column for column in self.columns if not column.fixed)
         self.row_bytes = sum(column.dtype.itemsize for column in self.columns if column.dtype is not None)
-        self.plane_bytes = _plane_bytes(self.fixed)
-        self.stretches: tuple[tuple[int, int, Any], ...] = _stretches(self.fixed) if self.plane_bytes else ()
+        self.blocks: tuple[Block, ...] = _blocks(self.columns) if len(self.fixed) >= MANY_COLUMNS else ()
         if len(self._index) != len(self.columns):
             require_distinct([column.name for column in self.columns])
 
@@ -80,9 +112,33 @@ class Schema:
 
     def select(self, names: Sequence[Label]) -> Schema:
         """Only these columns, in this order."""
-        if self.names == tuple(names):
+        chosen = tuple(names)
+        if self.names == chosen:
             return self
-        return Schema([self[name] for name in names])
+        found = self._selected.get(chosen)
+        if found is None:
+            if len(self._selected) >= _KEPT_SELECTIONS:
+                self._selected = {}  # anew: another thread may be looking
+            found = self._selected[chosen] = Schema([self[name] for name in chosen])
+        return found
+
+    def plane(self, place: int) -> tuple[int, int]:
+        """In which of the blocks a fixed column is, and which of its planes it is."""
+        if self._planes is None:
+            found = {at: (number, i) for number, block in enumerate(self.blocks) for i, at in enumerate(block.places)}
+            self._planes = tuple([found.get(at, (-1, -1)) for at in range(len(self.columns))])
+        return self._planes[place]
+
+    def packed_before(self, name: Label) -> int:
+        """Bytes of a row that come before a fixed column where all are packed one after the other, block by block where
+        there are blocks."""
+        if self._packed is None:
+            columns = [self.columns[at] for block in self.blocks for at in block.places] or self.fixed
+            before, self._packed = 0, {}
+            for column in columns:
+                self._packed[column.name] = before
+                before += column.dtype.itemsize if column.dtype is not None else 0
+        return self._packed[name]
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -93,7 +149,9 @@ class Schema:
         return True
 
     def __hash__(self) -> int:
-        return hash(self.columns)
+        if self._hash is None:
+            self._hash = hash(self.columns)
+        return self._hash
 
     def __repr__(self) -> str:
         return "Schema(" + ", ".join(f"{c.name!r}: {c.describe()}" for c in self.columns) + ")"
@@ -122,17 +180,24 @@ class Schema:
         return self._digest
 
 
-def _plane_bytes(fixed: Sequence[Column]) -> int:
-    """Bytes of an item of the fixed columns, where they are many of one width: they can be planes of one array, one
-    after the other, which is sent and staged as a whole. 0 where they cannot."""
-    if len(fixed) < _MANY:
-        return 0
-    widths = {column.dtype.itemsize for column in fixed if column.dtype is not None}
-    return widths.pop() if len(widths) == 1 else 0
+def plane_items(width: int) -> np.dtype[Any]:
+    """What planes of columns of a width are made of."""
+    return np.dtype(f"{'u' if width <= 8 else 'V'}{width}")
+
+
+def _blocks(columns: Sequence[Column]) -> tuple[Block, ...]:
+    """The fixed columns by width, in the order in which widths are met."""
+    places: dict[int, list[int]] = {}
+    for place, column in enumerate(columns):
+        if column.dtype is not None:
+            places.setdefault(column.dtype.itemsize, []).append(place)
+    return tuple(
+        Block(plane_items(width), tuple(found), _stretches([columns[p] for p in found]))
+        for width, found in places.items()
+    )
 
 
 def _stretches(fixed: Sequence[Column]) -> tuple[tuple[int, int, Any], ...]:
-    """From which plane to which before another they are of one dtype, and that."""
     starts = [i for i, column in enumerate(fixed) if i == 0 or column.dtype != fixed[i - 1].dtype]
     stops = [*starts[1:], len(fixed)]
     return tuple((start, stop, fixed[start].dtype) for start, stop in zip(starts, stops, strict=True))

@@ -52,7 +52,8 @@ class SortingBackend(Protocol):
         ...
 
     def reorder(self, held: list[Data], order: Ids) -> Data:
-        """As `take`, column by column; what ``held`` holds is taken out of it, and each column freed in its turn."""
+        """As `take`, column by column; what ``held`` holds is taken out of it, and each column freed in its turn. Its
+        memory is nobody else's: it may be used for the result."""
         ...
 
     def split_ids(self, data: Data, keys: Sequence[SortKey], splitters: Columns, cuts: Int64s) -> Ids:

@@ -125,7 +125,7 @@ def _split_in_runs(
 
     def written(data: Data) -> Data:
         ids = backend.partition_ids(data, keys, apart * buckets) % buckets
-        ordered, offsets = backend.partition(data, ids.astype(dtype), buckets)
+        ordered, offsets = (backend.deal if schema.blocks else backend.partition)(data, ids.astype(dtype), buckets)
         runs.add(cast("Columns", ordered), offsets)
         return data
 

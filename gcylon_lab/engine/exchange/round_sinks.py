@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.host.packing import over_planes, view_of_planes
+from ...backends.host.packing import unpack_messages
 from ...backends.protocol.backend import Output
-from ...backends.protocol.data import Data, plane_items
+from ...backends.protocol.data import Data, new_planes, over_planes, view_of_planes
 from ...backends.protocol.schema import Schema
 from ...comm.transport import Receive, Window
 from ...memory.budget import Reservation
@@ -116,7 +116,7 @@ class StagingSink:
         Whether the result is in the order of source ranks. Each source then has
         chunks of its own; otherwise a round makes one chunk.
     dealt : bool
-        Whether all fixed columns that a source sends are together. Each source has chunks of its own then, too.
+        Whether what a source sends of each block of columns is together. Each source has chunks of its own then, too.
     """
 
     def __init__(self, workspace: Workspace, schema: Schema, *, keep_order: bool, dealt: bool = False) -> None:
@@ -126,7 +126,7 @@ class StagingSink:
         self._file: StagingFile | None = None
         self._round = 0
         self._open: list[tuple[int, Output, list[tuple[int, int, Any]]]] = []
-        self._planes: list[tuple[int, int, Any, Any]] = []
+        self._planes: list[tuple[int, int, list[Any], Any]] = []
         self._reservation: Reservation | None = None
         self._chunks: list[tuple[int, int, Chunk]] = []
         # On their way down: what the last round brought, and what the one before it did.
@@ -170,8 +170,8 @@ class StagingSink:
 
     def _open_planes(self, source: int, rows: int, message_bytes: int) -> list[Receive]:
         """Make room for what a source sends, its fixed columns together."""
-        planes = np.empty((len(self._schema.fixed), rows), plane_items(self._schema))
-        receives = [Receive(source, view_of_planes(planes))]
+        planes = new_planes(self._schema, rows)
+        receives = [Receive(source, view_of_planes(some)) for some in planes]
         message = self._workspace.backend.new_message(message_bytes) if message_bytes else memoryview(b"")
         if message_bytes:
             receives.append(Receive(source, message))
@@ -224,7 +224,8 @@ class StagingSink:
         planes_of, self._planes = self._planes, []
         while planes_of:
             source, rows, planes, message = planes_of.pop(0)
-            arrived.append((source, over_planes(self._schema, rows, planes, (message,))))
+            variable = unpack_messages(self._schema, rows, iter((message,)))
+            arrived.append((source, over_planes(self._schema, rows, planes, variable)))
         opened, self._open = self._open, []
         while opened:
             source, output, pending = opened.pop(0)

@@ -381,7 +381,7 @@ def _sends(operation: Operation, outgoing: SendBatch, messages: list[Any], place
     if outgoing.data is None:
         return sends
     dealt = isinstance(outgoing.data, Dealt)
-    widths = [operation.schema.row_bytes] if dealt else _widths(operation)
+    widths = [block.row_bytes for block in operation.schema.blocks] if dealt else _widths(operation)
     for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
         if start == stop:
             continue

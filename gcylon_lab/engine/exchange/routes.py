@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ...backends.host.column_buffers import held_row_bytes, string_places
-from ...backends.protocol.data import Data, Ids
+from ...backends.host.partition import cut_planes, is_dealt
+from ...backends.protocol.data import Columns, Data, Ids
 from ...backends.protocol.scattering import (
     MOST_SCATTERED,
     Scattering,
@@ -184,9 +187,10 @@ class HashRoute:
         return workspace.backend.partition_ids(piece, self._keys, self._size, into)
 
     def deal(self, operation: Operation) -> bool:
-        """Whether all fixed columns of what a rank gets of a piece are together, from now on: the same on all ranks."""
+        """Whether what a rank gets of a piece of each block of columns is together, from now on: the same on all
+        ranks."""
         on_gpu = operation.workspace.backend.on_gpu
-        self.deals = bool(operation.schema.plane_bytes) and not on_gpu and self._size > 1
+        self.deals = bool(operation.schema.blocks) and not on_gpu and self._size > 1
         return self.deals
 
     def forget(self) -> None:
@@ -237,6 +241,7 @@ class RangeRoute:
         self._starts = starts
         self._stops = np.maximum(starts, stops)
         self._variable_row_bytes = variable_row_bytes
+        self.deals = False
 
     def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
         """Known without reading; bytes of variable columns by their mean."""
@@ -250,14 +255,27 @@ class RangeRoute:
         """Rows are sent, not written."""
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> SendBatch:
-        """Views of the piece."""
+        """Views of the piece; where it is dealt perhaps of a copy, in which what a rank gets is together."""
         starts = np.clip(self._starts - first_row, 0, piece.rows)
         stops = np.clip(self._stops - first_row, 0, piece.rows)
-        return SendBatch(piece, starts, stops)
+        if not self.deals:
+            return SendBatch(piece, starts, stops)
+        sent = {(start, stop) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True) if stop > start}
+        edges = sorted({0, piece.rows, *(edge for one in sent for edge in one)})
+        copied = piece.rows
+        if not sent <= set(pairwise(edges)):  # they overlap: each is copied when it is sent
+            edges, copied = [0, piece.rows], piece.rows + sum(stop - start for start, stop in sent)
+        claim, data = None, cast("Columns", piece)
+        if len(edges) > 2 or copied > piece.rows or not is_dealt(data):
+            claim = workspace.budget.reserve(copied * piece.schema.row_bytes, "Copying a chunk by ranks")
+        return SendBatch(cut_planes(data, np.array(edges, np.int64)), starts, stops, claim)
 
     def deal(self, operation: Operation) -> bool:
-        """Rows are sent as they are."""
-        return False
+        """Whether what a rank gets of a piece of each block of columns is together, from now on: the same on all
+        ranks."""
+        on_gpu = operation.workspace.backend.on_gpu
+        self.deals = bool(operation.schema.blocks) and not on_gpu and len(self._starts) > 1
+        return self.deals
 
     def forget(self) -> None:
         """Nothing is kept."""

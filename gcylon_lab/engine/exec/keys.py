@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backends.protocol.column import instead_of
 from ...backends.protocol.scalars import has_columns, shown
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import MANY_COLUMNS, Label, Schema
 from ...errors import ArgumentError, ColumnMissing
 from ..store.part import Part
 
@@ -97,8 +97,9 @@ def check_labels(names: Iterable[Label], known: Collection[Label]) -> None:
     ColumnMissing
         Naming it and the columns there are.
     """
+    there = known if len(known) < MANY_COLUMNS else {name: None for name in known}
     for name in names:
-        if name not in known:
+        if name not in there:
             raise ColumnMissing(f"There is no column {name!r}.", advice=instead_of(name, known), column=str(name))
 
 

@@ -293,15 +293,17 @@ class LocalExecutor:
         return int(self.workspace.exchange_shapes().get("fast_chunk_bytes", FAST_CHUNK_BYTES))
 
     def piece_rows(
-        self, row_bytes: float, work_row_bytes: float, *, least: float = 0, share: int = PIECES_IN_LIMIT, alone: int = 0
-    ) -> int:
+        self, row_bytes: float, work_row_bytes: float, *, least: float = 0, share: int = PIECES_IN_LIMIT,
+        alone: int = 0, beside: float = 0,
+    ) -> int:  # fmt: skip
         """Rows of a piece, whose work takes so many bytes a row beside the rows themselves; where memory and the
-        config let it, at least so many. All of it takes one part in ``share`` of the budget, or where nothing else is
-        held meanwhile one part in ``alone`` of what is free (not on GPUs: what their libraries take is known less)."""
+        config let it, at least so many. All of it takes one part in ``share`` of the budget, or where nothing but
+        ``beside`` is held meanwhile one part in ``alone`` of what is free (not on GPUs: what their libraries take is
+        known less)."""
         config, limit = self.operation.config, self.workspace.budget.limit_bytes
         wished = config.chunk_size_bytes or max(self.fast_chunk_bytes, least * row_bytes)
         rows = max(int(wished / max(row_bytes, 1)), config.min_chunk_rows)
-        room = max(limit / share, self.room() / alone if alone and not self.backend.on_gpu else 0)
+        room = max(limit / share, (self.room() - beside) / alone if alone and not self.backend.on_gpu else 0)
         return max(1, min(rows, int(room / max(row_bytes + work_row_bytes, 1))))
 
     def pieces(

@@ -77,6 +77,19 @@ class Pieces:
         return int(100 * self.nbytes.max() / max(self.nbytes[0], 1.0)) if len(self.nbytes) else 100
 
 
+def _are_cut(stats: TableStats) -> list[bool]:
+    """Of which ranks pieces of consecutive rows may be cut between others, or are not read back for it."""
+    if stats.verb in ("allgather", "gather", "broadcast"):
+        inside = [False] * stats.size
+    elif not stats.target_rows:
+        inside = [True] * stats.size
+    else:
+        edges, first = np.cumsum(stats.target_rows), np.cumsum((0, *stats.rows))
+        inside = [bool(((edges > low) & (edges < high)).any()) for low, high in zip(first, first[1:], strict=False)]
+    sizes = zip(inside, stats.staged_bytes, stats.nbytes, strict=True)
+    return [cut or staged < nbytes for cut, staged, nbytes in sizes]
+
+
 class Costs:
     """Device bytes that each rank uses beside inputs and result.
 
@@ -105,6 +118,8 @@ class Costs:
         self._shuffle = stats.verb == "shuffle"
         scatters = not self._staged and stats.scatters_rows
         self._copies = self._shuffle and stats.size > 1 and not scatters  # one rank's rows stay as they are
+        self._deals = self._staged and stats.deals and not self._shuffle
+        self._cut = np.array(_are_cut(stats)) if self._deals else np.zeros(stats.size, dtype=bool)
         keeps_ids = self._shuffle and not self._staged
         each = id_bytes(stats.size)
         written = scatters and stats.variable_row_bytes > 0 and not stats.fixed
@@ -172,9 +187,11 @@ class Costs:
             known = incoming_bytes
             incoming += self._incoming(np.minimum(pieces.rows.max(), self._sent))[rank] if known is None else known
         alone = np.full(len(variable), len(variable) == 1)
+        # What is read back as a piece is sent as it is.
+        copied = np.where(self._cut[rank] | (pieces.read > pieces.nbytes), pieces.nbytes * self._deals, 0.0)
         return int(
             self._round(
-                pieces.rows, pieces.nbytes, variable, incoming, pieces.read, pieces.joining, alone, rounds == 1
+                pieces.rows, pieces.nbytes, variable, incoming, pieces.read, pieces.joining, copied, alone, rounds == 1
             ).max()
         )
 
@@ -188,7 +205,8 @@ class Costs:
         nbytes, variable = piece * self._row + longer, piece * self._variable + longer
         read, joining = read + joined * longer, joining + 2 * joined * longer
         alone = piece >= self._sent
-        return self._round(piece, nbytes, variable, incoming, read, joining, alone, bool(alone.all()))
+        copied = np.where(self._cut | (self._chunk_rows > chunk_rows), nbytes * self._deals, 0.0)
+        return self._round(piece, nbytes, variable, incoming, read, joining, copied, alone, bool(alone.all()))
 
     def _round(
         self,
@@ -198,19 +216,21 @@ class Costs:
         incoming: Numbers,
         read: Numbers,
         joining: Numbers,
+        copied: Numbers,
         alone: npt.NDArray[np.bool_],
         once: bool,
     ) -> Numbers:
         """What rounds take.
 
         Each has a piece of so many rows and bytes, some of them of variable columns; what it brings; what it takes to
-        have the piece, and to make it; and whether the piece is a rank's only one. ``once``: there is one round.
+        have the piece, and to make it; what is copied of it by ranks; and whether the piece is a rank's only one.
+        ``once``: there is one round.
         """
         packed = variable if self._packs else rows * self._valid
         several = ~alone if self._stats.overlaps else np.zeros(len(rows), dtype=bool)
         # One is on its way down while the next one comes, also to a rank that sends nothing itself.
         coming, incoming = incoming, incoming * (2 if self._stats.overlaps and not once else 1)
-        exchanging = packed + incoming
+        exchanging = packed + incoming + copied
         if self._copies:
             # The copy is claimed together with what follows it, so that it never leaves too little for that.
             pieces = zip(rows.tolist(), variable.tolist(), strict=True)

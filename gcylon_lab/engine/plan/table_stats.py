@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...backends.protocol.scattering import MOST_SCATTERED
+from ...backends.protocol.schema import MANY_COLUMNS
 from ...config import GcylonConfig
 
 # On 2 cores 2 MiB a round gave 1.2 GB/s, 8 MiB 1.45 and 16 MiB 1.55: what a round costs by itself is spread over
@@ -118,6 +119,11 @@ class TableStats:
     def on_gpu(self) -> bool:
         """Whether ranks work on GPUs."""
         return self.fast_chunk_bytes > FAST_CHUNK_BYTES
+
+    @property
+    def deals(self) -> bool:
+        """Whether columns are so many that of what is sent to a rank each block of them is together."""
+        return self.columns >= MANY_COLUMNS and self.size > 1 and not self.on_gpu
 
     @property
     def scatters_rows(self) -> bool:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ...backends.host.packing import byte_view
-from ...backends.protocol.data import Columns, Data, columns_of_planes, plane_items
+from ...backends.host.packing import byte_view, read_planes
+from ...backends.protocol.data import (
+    Columns,
+    Data,
+    chosen_planes,
+    new_planes,
+    over_planes,
+    put_rows,
+    select_columns,
+)
 from ...backends.protocol.schema import Label, Schema
 from ...memory.tiers.kept_copies import KeptCopy
 from ...memory.tiers.staging_tier import StagingFile, StagingRegion
@@ -138,13 +146,14 @@ class Chunk:
             return self.nbytes
         if self._in_planes:
             wanted = self.schema.select(names)
-            return self.rows * wanted.row_bytes + (self._region.bytes_of([1]) if wanted.variable else 0)
+            message = self._region.bytes_of([len(self.schema.blocks)]) if wanted.variable else 0
+            return self.rows * wanted.row_bytes + message
         return self._region.bytes_of(buffers_of(self.schema, names))
 
     @property
     def _in_planes(self) -> bool:
-        """Whether the fixed columns of a staged chunk are one buffer, one after the other."""
-        return bool(self.schema.plane_bytes) and len(cast("Any", self.region).lengths) < len(self.schema.fixed)
+        """Whether the fixed columns of a staged chunk are one buffer a block, one after the other."""
+        return bool(self.schema.blocks) and len(cast("Any", self.region).lengths) < len(self.schema.fixed)
 
     @contextmanager
     def load(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Iterator[Data]:
@@ -170,24 +179,57 @@ class Chunk:
 
     def fill(self, workspace: Workspace, names: Sequence[Label], arrays: Sequence[Any], start: int) -> None:
         """Put the rows of fixed columns into arrays, from a row on, without a reservation: nothing else is needed."""
-        stop, region = start + self.rows, self._region
-        if region is None:
+        stop = start + self.rows
+        if self._region is None:
             for name, array in zip(names, arrays, strict=True):
                 array[start:stop] = cast("Columns", self.data).array(name)
             return
-        numbers = {column.name: place for place, column in enumerate(self.schema.fixed)}
-        views = [(byte_view(array, 0, len(array)), array.itemsize) for array in arrays]
-        self.fill_views(workspace, [numbers[name] for name in names], views, start)
-
-    def fill_views(self, workspace: Workspace, numbers: Sequence[int], views: Sequence[View], start: int) -> None:
-        """Put the rows of a staged chunk into fixed columns, given by their bytes; ``numbers`` are those of buffers."""
-        stop, region = start + self.rows, self.region
-        wanted = [(n, w, view[start * w : stop * w]) for n, (view, w) in zip(numbers, views, strict=True)]
+        schema = self.schema
         if self._in_planes:
-            parts = [(0, n * self.rows * w, view) for n, w, view in wanted]
+            numbers = [schema.plane(schema.place(name)) for name in names]
         else:
-            parts = [(n, 0, view) for n, _, view in wanted]
-        nbytes = sum([part.nbytes for _, _, part in parts])
+            known = {column.name: place for place, column in enumerate(schema.fixed)}
+            numbers = [(known[name], 0) for name in names]
+        views = [(byte_view(array, 0, len(array)), array.itemsize) for array in arrays]
+        self.fill_views(workspace, numbers, views, start)
+
+    def fill_views(
+        self, workspace: Workspace, numbers: Sequence[tuple[int, int]], views: Sequence[View], start: int
+    ) -> None:
+        """Put the rows of a staged chunk into fixed columns, given by their bytes; ``numbers`` are those of buffers,
+        and of planes in these."""
+        stop = start + self.rows
+        parts = [
+            (number, plane * self.rows * w, view[start * w : stop * w])
+            for (number, plane), (view, w) in zip(numbers, views, strict=True)
+        ]
+        self._read_parts(workspace, parts, sum([view.nbytes for _, _, view in parts]))
+
+    def fill_planes(self, workspace: Workspace, names: Sequence[Label], planes: Sequence[Any], start: int) -> None:
+        """Put the rows of some fixed columns, which make blocks, into their planes, from a row on, without a
+        reservation."""
+        schema = self.schema.select(names)
+        if self._region is None:
+            put_rows(select_columns(cast("Columns", self.data), schema.names), planes, start)
+            return
+        if not self._in_planes:
+            every = over_planes(schema, planes[0].shape[1], planes)
+            self.fill(workspace, schema.names, every.arrays, start)
+            return
+        stop = start + self.rows
+        for out, runs in zip(planes, chosen_planes(self.schema, schema), strict=True):
+            first = 0
+            for run in runs:
+                end = first + run.stop - run.first
+
+                def read(begin: int, views: list[memoryview], number: int = run.block) -> None:
+                    self._read_parts(workspace, [(number, begin, views[0])], views[0].nbytes)
+
+                read_planes(read, run.first * self.rows * out.itemsize, out[first:end, start:stop])
+                first = end
+
+    def _read_parts(self, workspace: Workspace, parts: Sequence[tuple[int, int, memoryview]], nbytes: int) -> None:
+        region = self.region
         with span("unstage", "io", bytes=nbytes, tier=region.tier):
             cast("Any", region).read_parts(parts)
         record = workspace.recorder.active
@@ -216,17 +258,15 @@ class Chunk:
         return data if names is None else backend.select(data, names)
 
     def _read_planes(self, workspace: Workspace, names: Sequence[Label]) -> Data:
-        """Some columns of which the fixed ones are parts of one buffer."""
-        region, schema = cast("Any", self.region), self.schema.select(names)
-        arrays = {column.name: np.empty(self.rows, column.dtype) for column in schema.fixed}
-        if arrays:
-            self.fill(workspace, list(arrays), list(arrays.values()), 0)
+        """Some columns of which the fixed ones are parts of a buffer a block."""
+        region, schema, last = cast("Any", self.region), self.schema.select(names), len(self.schema.blocks)
+        variable: dict[Label, Any] = {}
         if schema.variable:
-            with span("unstage", "io", bytes=region.bytes_of([1]), tier=region.tier):
+            with span("unstage", "io", bytes=region.bytes_of([last]), tier=region.tier):
                 every = Schema(self.schema.variable)
-                message = cast("Columns", workspace.backend.unpack(every, self.rows, region.read([1])))
-            arrays |= {name: message.array(name) for name in every.names}
-        return Columns(schema, self.rows, tuple(arrays[name] for name in schema.names))
+                message = cast("Columns", workspace.backend.unpack(every, self.rows, region.read([last])))
+            variable = {name: message.array(name) for name in every.names}
+        return read_fixed(workspace, self, schema, variable)
 
 
 def stage_slices(
@@ -331,22 +371,33 @@ def fill_together(chunks: Sequence[Chunk], names: Sequence[Label]) -> bool:
 def filled(workspace: Workspace, chunks: Sequence[Chunk], names: Sequence[Label]) -> Data:
     """The rows of chunks that `fill_together`, one after the other, without a reservation."""
     schema, rows, start = chunks[0].schema, sum(chunk.rows for chunk in chunks), 0
-    whole = tuple(names) == tuple(schema.names)
+    whole = tuple(names) == schema.names
     schema = schema if whole else schema.select(names)
-    data = _empty(schema, rows)
-    arrays = data.arrays
+    if schema.blocks:
+        planes = new_planes(schema, rows)
+        for chunk in chunks:
+            chunk.fill_planes(workspace, names, planes, start)
+            start += chunk.rows
+        return over_planes(schema, rows, planes)
+    arrays = tuple([np.empty(rows, column.dtype) for column in schema])
     views = [(byte_view(array, 0, rows), array.itemsize) for array in arrays] if whole else []
+    numbers = [(number, 0) for number in range(len(views))]
     for chunk in chunks:
         if whole and type(chunk) is Chunk and not chunk.is_held:
-            chunk.fill_views(workspace, range(len(views)), views, start)
+            chunk.fill_views(workspace, numbers, views, start)
         else:
             chunk.fill(workspace, names, arrays, start)
         start += chunk.rows
-    return data
+    return Columns(schema, rows, arrays)
 
 
-def _empty(schema: Schema, rows: int) -> Columns:
-    """Memory for fixed columns."""
-    if schema.plane_bytes:
-        return columns_of_planes(schema, rows, np.empty((len(schema), rows), plane_items(schema)))
-    return Columns(schema, rows, tuple([np.empty(rows, column.dtype) for column in schema]))
+def read_fixed(workspace: Workspace, chunk: Chunk, schema: Schema, variable: Mapping[Label, Any]) -> Columns:
+    """Some columns of a chunk, of which the variable ones are there: the others are read into new memory."""
+    if schema.blocks:
+        planes = new_planes(schema, chunk.rows)
+        chunk.fill_planes(workspace, [column.name for column in schema.fixed], planes, 0)
+        return over_planes(schema, chunk.rows, planes, [variable[column.name] for column in schema.variable])
+    arrays = {column.name: np.empty(chunk.rows, column.dtype) for column in schema.fixed}
+    if arrays:
+        chunk.fill(workspace, list(arrays), list(arrays.values()), 0)
+    return Columns(schema, chunk.rows, tuple([(arrays if c.fixed else variable)[c.name] for c in schema.columns]))

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...backends.host.packing import byte_view, message_pieces, unpack_variable
-from ...backends.protocol.data import Columns, Data, concat_arrays
+from ...backends.host.packing import (
+    bands,
+    byte_view,
+    message_pieces,
+    read_planes,
+    unpack_variable,
+)
+from ...backends.protocol.data import Columns, Data, Dealt, chosen_planes, concat_arrays, segments_of, view_of_planes
 from ...backends.protocol.schema import Label, Schema
 from ...memory.tiers.disk_tier import SpillFile, SpillRegion
 from ...profiling import span
-from .chunk import Chunk
+from .chunk import Chunk, read_fixed
 from .workspace import Workspace
+
+_COPIES = 2  # of some planes of a bucket, which nobody has claimed
 
 
 class Runs:
     """Regions of rows of one schema, each in order of their buckets. A bucket has there the values of its rows, one
-    fixed column after the other, and then a message of the variable ones.
+    fixed column after the other (block by block where there are blocks), and then a message of the variable ones.
 
     Parameters
     ----------
@@ -37,24 +46,29 @@ class Runs:
         self._edges: list[npt.NDArray[np.int32]] = []
         self._begins: list[npt.NDArray[np.int64]] = []
 
-    def add(self, data: Columns, offsets: npt.NDArray[np.int64]) -> None:
-        """Write rows; those of bucket b are [offsets[b], offsets[b + 1])."""
+    def add(self, data: Columns | Dealt, offsets: npt.NDArray[np.int64]) -> None:
+        """Write rows, perhaps dealt to the buckets; those of bucket b are [offsets[b], offsets[b + 1])."""
         schema, edges = self.schema, offsets.tolist()
-        arrays = [array for column, array in zip(schema, data.arrays, strict=True) if column.fixed]
-        views = [(byte_view(array, 0, data.rows), array.itemsize) for array in arrays]
+        fixed = self._fixed(data)
         begins = offsets * schema.row_bytes
         with span("stage", "io", bytes=data.nbytes) as moving:
             bounds = list(zip(edges, edges[1:], strict=False))
-            messages = [message_pieces(data, *ends) if schema.variable else [] for ends in bounds]
+            texts = data.variable if isinstance(data, Dealt) else data
+            messages = [message_pieces(texts, *ends) if schema.variable else [] for ends in bounds]
             begins[1:] += np.cumsum([sum([piece.nbytes for piece in pieces]) for pieces in messages])
 
             def vectors() -> Iterator[memoryview]:
+                if isinstance(data, Dealt) and len(data.planes) == 1 and not schema.variable:
+                    yield view_of_planes(data.planes[0])
+                    return
                 for (start, stop), pieces in zip(bounds, messages, strict=True):
                     if stop > start:
-                        yield from (view[start * width : stop * width] for view, width in views)
+                        yield from fixed(start, stop)
                     yield from (piece for piece in pieces if piece.nbytes)
 
-            region = self._file.append_as_one(vectors, int(begins[-1]))
+            copied = bool(schema.blocks) and not isinstance(data, Dealt)
+            how = {"at_once": _COPIES} if copied else {}
+            region = self._file.append_as_one(vectors, int(begins[-1]), **how)
             moving.tier = region.tier
         record = self._workspace.recorder.active
         if record is not None:
@@ -62,6 +76,21 @@ class Runs:
         self.regions.append(region)
         self._edges.append(offsets.astype(np.int32))
         self._begins.append(begins)
+
+    def _fixed(self, data: Columns | Dealt) -> Callable[[int, int], Iterator[memoryview]]:
+        """What gives the values of the fixed columns of the rows of a bucket."""
+        if isinstance(data, Dealt):
+            sizes = [len(block.places) for block in data.schema.blocks]
+            views = [(view_of_planes(p), p.itemsize * n) for p, n in zip(data.planes, sizes, strict=True)]
+        elif data.schema.blocks:
+            every = segments_of(data)
+            return lambda start, stop: (
+                view for segments in every for view in bands(tuple([some[:, start:stop] for some in segments]))
+            )
+        else:
+            arrays = [array for column, array in zip(self.schema, data.arrays, strict=True) if column.fixed]
+            views = [(byte_view(array, 0, data.rows), array.itemsize) for array in arrays]
+        return lambda start, stop: (view[start * width : stop * width] for view, width in views)
 
     def chunks(self, most_bytes: int) -> list[list[Chunk]]:
         """The rows of each bucket, in the order in which they were added, in as few chunks as are about no larger than
@@ -114,16 +143,35 @@ class RunsChunk(Chunk):
 
     def fills(self, names: Sequence[Label]) -> bool:
         """Whether `fill` can be called: no column is variable."""
-        return all(self.schema[name].fixed for name in names)
+        return not self.schema.variable or all(self.schema[name].fixed for name in names)
 
     def fill(self, workspace: Workspace, names: Sequence[Label], arrays: Sequence[Any], start: int) -> None:
         """Read fixed columns into arrays, from a row on."""
         nbytes = self.rows * sum(array.itemsize for array in arrays)
         with span("unstage", "io", bytes=nbytes, tier=self.tier):
-            if tuple(names) == tuple(column.name for column in self.schema.fixed):
+            if not self.schema.blocks and tuple(names) == tuple(column.name for column in self.schema.fixed):
                 self._fill_all(arrays, start)
             else:
                 self._fill_some(names, arrays, start)
+        record = workspace.recorder.active
+        if record is not None:
+            record.unstaged_bytes += nbytes
+
+    def fill_planes(self, workspace: Workspace, names: Sequence[Label], planes: Sequence[Any], start: int) -> None:
+        """Read some fixed columns, which make blocks, into their planes, from a row on."""
+        schema, blocks = self.schema.select(names), self.schema.blocks
+        before = [0, *accumulate([block.row_bytes for block in blocks])]
+        nbytes = self.rows * sum([out.itemsize * len(out) for out in planes])
+        with span("unstage", "io", bytes=nbytes, tier=self.tier):
+            for region, begin, count in self._places():
+                for out, runs in zip(planes, chosen_planes(self.schema, schema), strict=True):
+                    first = 0
+                    for run in runs if count else ():
+                        end = first + run.stop - run.first
+                        at = begin + count * (before[run.block] + run.first * out.itemsize)
+                        read_planes(region.read_into, at, out[first:end, start : start + count])
+                        first = end
+                start += count
         record = workspace.recorder.active
         if record is not None:
             record.unstaged_bytes += nbytes
@@ -144,27 +192,18 @@ class RunsChunk(Chunk):
                 first = end
 
     def _fill_some(self, names: Sequence[Label], arrays: Sequence[Any], start: int) -> None:
-        before, at = {}, 0
-        for column in self.schema.fixed:
-            assert column.dtype is not None
-            before[column.name] = at
-            at += column.dtype.itemsize
         for name, array in zip(names, arrays, strict=True):
             first = start
             for region, begin, count in self._places():
                 if count:
                     view = byte_view(array, first, first + count)
-                    region.read_into(begin + before[name] * count, [view])
+                    region.read_into(begin + self.schema.packed_before(name) * count, [view])
                     first += count
 
     def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
         """Give the rows, perhaps of some columns only, without a reservation."""
         schema = self.schema if names is None else self.schema.select(names)
-        arrays = {column.name: np.empty(self.rows, column.dtype) for column in schema.fixed}
-        if arrays:
-            self.fill(workspace, list(arrays), list(arrays.values()), 0)
-        variable = self._variable(workspace) if schema.variable else {}
-        return Columns(schema, self.rows, tuple({**arrays, **variable}[column.name] for column in schema))
+        return read_fixed(workspace, self, schema, self._variable(workspace) if schema.variable else {})
 
     def _variable(self, workspace: Workspace) -> dict[Label, Any]:
         columns, bucket = self.schema.variable, self._bucket

@@ -71,6 +71,10 @@ class ChunkView(Chunk):
         """Put the rows of fixed columns into arrays, from a row on."""
         self._whole.fill(workspace, self._behind(names), arrays, start)
 
+    def fill_planes(self, workspace: Workspace, names: Sequence[Label], planes: Sequence[Any], start: int) -> None:
+        """Put the rows of fixed columns into planes, from a row on."""
+        self._whole.fill_planes(workspace, self._behind(names), planes, start)
+
     def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
         """Give the rows, perhaps of some columns only, without a reservation."""
         if self._region is None:
@@ -87,8 +91,10 @@ class ChunkView(Chunk):
 
     def _behind(self, names: Sequence[Label] | None) -> list[Label]:
         """What columns are called in the whole chunk."""
+        if names is None or tuple(names) == self.schema.names:
+            return self._names
         known = dict(zip(self.schema.names, self._names, strict=True))
-        return self._names if names is None else [known[name] for name in names]
+        return [known[name] for name in names]
 
 
 class MarkedChunk(Chunk):

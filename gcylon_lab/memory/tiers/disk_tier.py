@@ -141,22 +141,27 @@ class SpillFile:
         nbytes = _nbytes(vectors)
         return SpillRegion(self, self._append(lambda: vectors, nbytes), lengths, nbytes)
 
-    def append_as_one(self, buffers: Callable[[], Iterable[memoryview]], nbytes: int) -> SpillRegion:
-        """Write buffers of so many bytes in all one after the other without gaps: to be read by bytes.
+    def append_as_one(
+        self, buffers: Callable[[], Iterable[memoryview]], nbytes: int, at_once: int = _MAX_VECTORS
+    ) -> SpillRegion:
+        """Write buffers of so many bytes in all one after the other without gaps: to be read by bytes. So many are
+        there ``at_once``, where they are copies.
 
         Raises
         ------
         SpillError
             If the disk is full or cannot be written, with the folder and its free bytes.
         """
-        return SpillRegion(self, self._append(buffers, nbytes), (nbytes,), nbytes)
+        return SpillRegion(self, self._append(buffers, nbytes, at_once), (nbytes,), nbytes)
 
-    def _append(self, vectors: Callable[[], Iterable[memoryview | bytes]], nbytes: int) -> int:
+    def _append(
+        self, vectors: Callable[[], Iterable[memoryview | bytes]], nbytes: int, at_once: int = _MAX_VECTORS
+    ) -> int:
         offset = self._end
         if self._live is not None:
             self._live.add(offset, nbytes, purpose())
         try:
-            self._write(vectors, offset)
+            self._write(vectors, offset, at_once)
         except BaseException as error:
             if self._live is not None:
                 self._live.remove(offset, nbytes)
@@ -166,11 +171,11 @@ class SpillFile:
         self._end = offset + nbytes
         return offset
 
-    def _write(self, vectors: Callable[[], Iterable[memoryview | bytes]], offset: int) -> None:
+    def _write(self, vectors: Callable[[], Iterable[memoryview | bytes]], offset: int, at_once: int) -> None:
         """Write; where the disk is full, once more without the copies that were kept on it."""
         while True:
             try:
-                _write_all(self._fd, iter(vectors()), offset)
+                _write_all(self._fd, iter(vectors()), offset, at_once)
                 return
             except OSError as error:
                 os.ftruncate(self._fd, offset)  # a disk that is full gets back what was written in vain
@@ -307,9 +312,9 @@ def _open_unnamed(folder: str) -> int:
         raise _spill_error(error, folder, 0) from error
 
 
-def _write_all(fd: int, vectors: Iterator[memoryview | bytes], offset: int) -> None:
+def _write_all(fd: int, vectors: Iterator[memoryview | bytes], offset: int, at_once: int) -> None:
     """Write, as many by one call as it takes: there may be far more, and each is an object."""
-    batch = list(islice(vectors, _MAX_VECTORS))
+    batch = list(islice(vectors, at_once))
     while batch:
         wrote = os.pwritev(fd, batch, offset)
         offset += wrote
@@ -321,7 +326,7 @@ def _write_all(fd: int, vectors: Iterator[memoryview | bytes], offset: int) -> N
                 break
             wrote -= size
             done += 1
-        batch = batch[done:] or list(islice(vectors, _MAX_VECTORS))
+        batch = batch[done:] or list(islice(vectors, at_once))
 
 
 def _spill_error(error: OSError, folder: str, nbytes: int) -> SpillError:

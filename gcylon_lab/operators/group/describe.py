@@ -182,17 +182,24 @@ def _together(schema: Schema, values: dict[str, dict[Label, Any]]) -> pd.DataFra
     import pandas as pd
 
     empty = pandas_frame(empty_columns(schema))
-    described = []
+    kinds = empty.dtypes.tolist()
     dtypes: dict[Any, Any] = {}  # of each kind of column once: pandas takes long to say it
-    for column in schema:
+    # Columns of one dtype and with the same rows make a frame: of each by itself pandas takes long, too.
+    alike: dict[Any, dict[int, Any]] = {}
+    for place, column in enumerate(schema):
         own = {name: of[column.name] for name, of in values.items() if column.name in of}
-        kind = column.kind, empty.dtypes[column.name]
+        kind = column.kind, kinds[place]
         if kind not in dtypes:
             dtypes[kind] = _dtype(column, empty[column.name])
-        described.append(pd.Series(list(own.values()), index=list(own), dtype=dtypes[kind]))
+        dtype = dtypes[kind]
+        series = dtype is None or not isinstance(dtype, np.dtype)
+        one: Any = list(own.values())
+        made = pd.Series(one, index=list(own), dtype=dtype) if series else np.array(one, dtype)
+        alike.setdefault((tuple(own), place if series else dtype), {})[place] = made
     # Those with fewest rows come first, so that std follows max where the times of a column have none.
-    names = dict.fromkeys(name for one in sorted(described, key=len) for name in one.index)
-    frame: pd.DataFrame = pd.concat(described, axis=1, ignore_index=True, sort=False).reindex(list(names))
+    names = dict.fromkeys(name for rows, _ in sorted(alike, key=lambda one: len(one[0])) for name in rows)
+    frames = [pd.DataFrame(some, index=list(rows)) for (rows, _), some in alike.items()]
+    frame: pd.DataFrame = pd.concat(frames, axis=1, sort=False).reindex(list(names))[list(range(len(schema)))]
     frame.columns = empty.columns
     return frame
 

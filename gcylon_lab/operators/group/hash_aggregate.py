@@ -58,6 +58,8 @@ class HashAggregate:
         self.result_schema = result_schema(schema, steps)
         self._scratch = work.backend.grouping_row_bytes(steps.partial)
         self._size = work.operation.size
+        self._made: dict[int, int] = {}  # by identity: there may be thousands of kernels, and it is asked for often
+        self._seen_kernels: list[Sequence[Kernel]] = []
 
     def beside(self, steps: Aggregations, *, dropna: bool | None = None, schema: Schema | None = None) -> HashAggregate:
         """Other groups of the same rows, or of rows that have a schema, in the same work."""
@@ -99,7 +101,8 @@ class HashAggregate:
         work_row_bytes = self._work_row_bytes(self.steps.partial)
         # The whole state is gone through with every piece; without keys it is one row.
         least, alone = _ROWS_A_GROUP * min(groups, part.rows), 0 if self.steps.keys else 2
-        rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=least, alone=alone)
+        beside = self._state_row_bytes(self._row_bytes(part, self.rows_schema)) if alone else 0
+        rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=least, alone=alone, beside=beside)
         if (made := fold_in_one_table(self, part, min(groups, part.rows), rows, in_order=in_order)) is not None:
             if using_up:
                 part.release()
@@ -192,9 +195,13 @@ class HashAggregate:
         """Temporaries and what is made; without keys that is one row."""
         return self._scratch + (self._made_row_bytes(kernels) if self.steps.keys else 0)
 
-    @staticmethod
-    def _made_row_bytes(kernels: Sequence[Kernel]) -> int:
-        return sum(8 if c.dtype is None else c.dtype.itemsize for kernel in kernels for c in kernel.outputs)
+    def _made_row_bytes(self, kernels: Sequence[Kernel]) -> int:
+        known = self._made.get(id(kernels))
+        if known is None:
+            made = [8 if c.dtype is None else c.dtype.itemsize for kernel in kernels for c in kernel.outputs]
+            known = self._made[id(kernels)] = sum(made)
+            self._seen_kernels.append(kernels)  # of which nobody else then has the identity
+        return known
 
     # ---- whole groups
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ...backends.protocol.aggregation import (
     whole_rows,
 )
 from ...backends.protocol.column import Column
-from ...backends.protocol.data import Columns, empty_columns
+from ...backends.protocol.data import Columns, empty_columns, select_columns
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
@@ -36,9 +36,6 @@ from ...errors import ArgumentError, UnsupportedDtype
 from .groupby import group_rows, shared_checks
 from .hash_aggregate import HashAggregate
 from .order_statistics import quantile_positions, select_words
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _WITHOUT_NUMERIC_ONLY = ("any", "all", "nunique")
 
@@ -149,8 +146,7 @@ def reduced(
             for i, (function, argument) in enumerate(simple)
             for name in having[function, argument]
         ]
-        # Of many columns pandas takes longest to find each by its name.
-        row = {label: column.array[0] for label, column in _one_row(operation, part, wanted).items()}
+        row = _one_row(operation, part, wanted)
         for i, one in enumerate(simple):
             made[one] = {name: row[f"{i} {name}"] for name in having[one]}
             if one[0] == "std":
@@ -202,9 +198,9 @@ def _of_nothing(schema: Schema, names: Sequence[Label], one: tuple[str, float]) 
     return {name: getattr(frame[name], function)(**options.get(function, {})) for name in names}
 
 
-def _one_row(operation: Operation, part: Part, wanted: Sequence[Aggregation]) -> pd.DataFrame:
+def _one_row(operation: Operation, part: Part, wanted: Sequence[Aggregation]) -> dict[Label, Any]:
     """Collective: all ranks call it. Aggregate all rows: partial results of all ranks are brought together in rank
-    order by each of them."""
+    order by each of them. The values of the row, as pandas has them."""
     work = LocalExecutor(operation, "Reducing columns")
     steps = plan_aggregations(operation.schema, [], wanted)
     grouping = HashAggregate(work, steps, operation.schema, dropna=False)
@@ -220,7 +216,16 @@ def _one_row(operation: Operation, part: Part, wanted: Sequence[Aggregation]) ->
     result = work.new_part(grouping.result_schema)
     grouping.whole(everyone, merge, result, using_up=True)
     with result.chunks[0].load(operation.workspace) as row:
-        return pandas_frame(operation.workspace.backend.to_host(row))
+        return _values(operation.workspace.backend.to_host(row))
+
+
+def _values(row: Columns) -> dict[Label, Any]:
+    """The values of one row. Of many columns pandas takes longest to make each of them: numbers are as they are."""
+    plain = [c.name for c in row.schema if c.dtype is not None and c.kind in ("bool", "int", "float")]
+    others = set(row.schema.names).difference(plain)
+    frame = pandas_frame(select_columns(row, [name for name in row.schema.names if name in others]))
+    found = {label: column.array[0] for label, column in frame.items()} if others else {}
+    return {name: found[name] if name in others else row.array(name)[0] for name in row.schema.names}
 
 
 def _distinct(operation: Operation, part: Part, name: Label) -> int:

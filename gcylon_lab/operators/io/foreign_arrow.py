@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from ...backends.arrow.foreign import (
@@ -80,7 +79,7 @@ def stream_data(workspace: Workspace, reader: Any, name: str, *, may_stage: bool
                 part = batch if whole else _owned(batch, start, stop)
                 made = from_arrow(part, dtypes, nullable=True, share=True)
                 if whole:
-                    made = replace(made, external_bytes=shared_bytes(made, batch))
+                    made.external_bytes = shared_bytes(made, batch)
                 data = backend.from_host(made)
                 del part, made
             yield data

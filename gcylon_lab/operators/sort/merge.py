@@ -53,6 +53,7 @@ class Sorter:
         self._schema = schema
         self._keys = keys
         self._key_schema = schema.select([key.name for key in keys])
+        self._widest = max((column.dtype.itemsize for column in schema.fixed if column.dtype is not None), default=0)
         self._file: StagingFile | None = None
         self._merges = workspace.backend.sorts_before_sending
         self._leaving = AsyncStager(workspace, schema)
@@ -280,9 +281,8 @@ class Sorter:
 
     def _ordering_bytes(self, rows: int, variable: int) -> int:
         """Of finding the order, then of that and one column; text is joined, and taken out of that."""
-        widest = max((column.dtype.itemsize for column in self._schema.fixed if column.dtype is not None), default=0)
         scratch = self._workspace.backend.sort_scratch_bytes(rows, variable)
-        return max(scratch, rows * (ORDER_BYTES + widest), rows * ORDER_BYTES + 2 * variable)
+        return max(scratch, rows * (ORDER_BYTES + self._widest), rows * ORDER_BYTES + 2 * variable)
 
 
 class _Slices:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from ...backends.host.partition import deal_rows
 from ...backends.protocol.column import Label
-from ...backends.protocol.data import Data, Ids
+from ...backends.protocol.data import Columns, Data, Ids
 from ...backends.protocol.scalars import check_choice
 from ...backends.protocol.sorting import SortKey, require_sortable
 from ...config import GcylonConfig
@@ -160,15 +161,14 @@ class SortRoute(HashRoute):
         reservation = workspace.budget.reserve(piece.nbytes + scratch + variable, "Sorting a chunk")
         with span("sort", "algorithm", bytes=piece.nbytes):
             counts = backend.count_ids(self._ids_at(workspace, piece, first_row), self._size)
-            data = backend.take(piece, backend.sort_order(piece, self._sort_keys))
-        offsets = np.concatenate(([0], np.cumsum(counts)))
+            order, offsets = backend.sort_order(piece, self._sort_keys), np.concatenate(([0], np.cumsum(counts)))
+            if self.deals:
+                data: Any = deal_rows(cast("Columns", piece), order, offsets)
+            else:
+                data = backend.take(piece, order)
         if data.nbytes <= reservation.nbytes:
             reservation.resize(data.nbytes)
         return SendBatch(data, offsets[:-1], offsets[1:], reservation)
-
-    def deal(self, operation: Operation) -> bool:
-        """Rows that are sorted before they are sent stay together."""
-        return not operation.workspace.backend.sorts_before_sending and super().deal(operation)
 
     def _ids_at(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
         if self._ids is None:
