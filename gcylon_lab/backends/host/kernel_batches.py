@@ -99,11 +99,11 @@ class _Same:
 
 
 def plan_kernels(rows: Schema, keys: Schema, kernels: Sequence[Kernel], merge: Sequence[Kernel] = ()) -> KernelPlan:
-    """How kernels are computed of rows, whose results follow the keys; kept, as all pieces of a table have the same."""
-    return _planned(rows, keys, _Same(kernels), _Same(merge))
+    """How kernels are computed of rows, whose results follow the keys; of many columns it is kept, as all pieces of a
+    table have the same."""
+    return (_kept_plan if rows.blocks else _planned)(rows, keys, _Same(kernels), _Same(merge))
 
 
-@lru_cache(maxsize=16)
 def _planned(rows: Schema, keys: Schema, kernels: _Same, merge: _Same) -> KernelPlan:
     every, merging = tuple(kernels.kernels), tuple(merge.kernels)
     schema = Schema([*keys, *(column for kernel in every for column in kernel.outputs)])
@@ -132,6 +132,9 @@ def _planned(rows: Schema, keys: Schema, kernels: _Same, merge: _Same) -> Kernel
         last_step = merging[numbers[0]] if merging else None
         batches.append(Batch(tuple(numbers), some, last_step, _planes(inputs), _planes(made)))
     return KernelPlan(every, merging, schema, tuple(batches), tuple(sorted(single)), places)
+
+
+_kept_plan = lru_cache(maxsize=16)(_planned)
 
 
 def _is_batched(rows: Schema, kernel: Kernel) -> bool:
