@@ -31,7 +31,7 @@ _FUNCTIONS = frozenset((
 ))  # fmt: skip
 _FINISHING = frozenset(("same", "sum", "mean", "var", "std"))
 _VALUES = 16384  # computed at once: their temporaries are in memory that nobody has claimed, and in the cache
-_LEAST = 4  # columns at once: with fewer, each by itself is as good
+_LEAST = 4  # columns at once: where these have more rows than that, each by itself is as good
 
 Planes = slice | Int64s
 
@@ -326,7 +326,7 @@ def _run(
         if first not in known:
             known[first] = one(first)
         result.put_all(number, known[first])
-    batched = batched and 0 < most <= _VALUES // _LEAST
+    batched = batched and 0 < most <= _VALUES
     for batch in plan.batches:
         if batched:
             try:
@@ -340,7 +340,7 @@ def _run(
 
 def _parts(batch: Batch, most: int, *groups: Groups) -> Iterator[tuple[slice, list[Groups]]]:
     """As many kernels of a batch at a time as are computed at once, and groups of so many columns."""
-    count, step = len(batch.kernels), max(1, _VALUES // most)
+    count, step = len(batch.kernels), max(_LEAST, _VALUES // most)
     known: dict[int, list[Groups]] = {}
     for first in range(0, count, step):
         together = min(step, count - first)
