@@ -300,9 +300,9 @@ def test_a_sort_far_beyond_its_budget_stages_runs_not_the_buckets_of_each(monkey
     writes: list[int] = []
     append = SpillFile._append
 
-    def counted(self: SpillFile, vectors: Any, nbytes: int) -> int:
+    def counted(self: SpillFile, vectors: Any, nbytes: int, *more: int) -> int:
         writes.append(1)
-        return append(self, vectors, nbytes)
+        return append(self, vectors, nbytes, *more)
 
     monkeypatch.setattr(SpillFile, "_append", counted)
 

@@ -31,7 +31,7 @@ _FUNCTIONS = frozenset((
 ))  # fmt: skip
 _FINISHING = frozenset(("same", "sum", "mean", "var", "std"))
 _VALUES = 16384  # computed at once: their temporaries are in memory that nobody has claimed, and in the cache
-_LEAST = 4  # columns at once: with fewer, each by itself is as good
+_LEAST = 4  # columns at once: where these have more rows than that, each by itself is as good
 
 Planes = slice | Int64s
 
@@ -99,11 +99,11 @@ class _Same:
 
 
 def plan_kernels(rows: Schema, keys: Schema, kernels: Sequence[Kernel], merge: Sequence[Kernel] = ()) -> KernelPlan:
-    """How kernels are computed of rows, whose results follow the keys; kept, as all pieces of a table have the same."""
-    return _planned(rows, keys, _Same(kernels), _Same(merge))
+    """How kernels are computed of rows, whose results follow the keys; of many columns it is kept, as all pieces of a
+    table have the same."""
+    return (_kept_plan if rows.blocks else _planned)(rows, keys, _Same(kernels), _Same(merge))
 
 
-@lru_cache(maxsize=16)
 def _planned(rows: Schema, keys: Schema, kernels: _Same, merge: _Same) -> KernelPlan:
     every, merging = tuple(kernels.kernels), tuple(merge.kernels)
     schema = Schema([*keys, *(column for kernel in every for column in kernel.outputs)])
@@ -132,6 +132,9 @@ def _planned(rows: Schema, keys: Schema, kernels: _Same, merge: _Same) -> Kernel
         last_step = merging[numbers[0]] if merging else None
         batches.append(Batch(tuple(numbers), some, last_step, _planes(inputs), _planes(made)))
     return KernelPlan(every, merging, schema, tuple(batches), tuple(sorted(single)), places)
+
+
+_kept_plan = lru_cache(maxsize=16)(_planned)
 
 
 def _is_batched(rows: Schema, kernel: Kernel) -> bool:
@@ -323,7 +326,7 @@ def _run(
         if first not in known:
             known[first] = one(first)
         result.put_all(number, known[first])
-    batched = batched and 0 < most <= _VALUES // _LEAST
+    batched = batched and 0 < most <= _VALUES
     for batch in plan.batches:
         if batched:
             try:
@@ -337,7 +340,7 @@ def _run(
 
 def _parts(batch: Batch, most: int, *groups: Groups) -> Iterator[tuple[slice, list[Groups]]]:
     """As many kernels of a batch at a time as are computed at once, and groups of so many columns."""
-    count, step = len(batch.kernels), max(1, _VALUES // most)
+    count, step = len(batch.kernels), max(_LEAST, _VALUES // most)
     known: dict[int, list[Groups]] = {}
     for first in range(0, count, step):
         together = min(step, count - first)
