@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...backends.arrow.tables import from_arrow
-from ...backends.expressions.decimals import scaled_ints
 from ...backends.protocol.data import Columns, bounded, cut_rows
 from ...errors import ReadError
 from ..file_columns import index_array, require_columns
@@ -28,6 +27,7 @@ from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
 from .row_choice import RowChoice, spelled_out
 
 _READ_ROWS = 1 << 16
+_VALUE_BYTES = 16  # of a decimal; of a number in a dictionary the file has fewer
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary())
 _REPEATED = 4  # times a text stands in a row group, from which on it is decoded once
 _CODE_BYTES = 4  # at the most of a row, where it refers to one of some texts
@@ -171,7 +171,7 @@ class _OpenFile:
     def batches(self, group: int, max_bytes: int) -> Iterator[tuple[int, Any, tuple[str, ...], tuple[str, ...]]]:
         """Batches of a row group, the row in it at which each begins; and the columns that `_coded_texts` tells."""
         known = self._footer.groups[group]
-        rows = _rows_of(known, max_bytes)
+        rows = _rows_of(known, self._leaves, max_bytes)
         coded, long = self._coded_texts(known, max_bytes // max(1, min(rows, known.rows)))
         if coded not in self._coded:
             self._coded[coded] = open_parquet(self.path, self._storage, self._footer, self._unit, coded)
@@ -233,8 +233,9 @@ def _require_sound(batch: Any, of_ints: set[str]) -> None:
             if places.min() >= 0 and places.max() < len(array.dictionary):
                 continue
         if name in of_ints and pa.types.is_decimal128(type_) and not array.null_count and type_.precision <= 18:
-            units = scaled_ints(array)
-            if max(int(units.max()), -int(units.min())) < 10**type_.precision:
+            words = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset)
+            # Of numbers of one word the other is 0 or -1.
+            if max(int(words.max()), -int(words.min())) < 10**type_.precision:
                 continue
         array.validate(full=True)
 
@@ -257,10 +258,11 @@ def _in_parts(batch: Any, coded: tuple[str, ...], long: tuple[str, ...], max_byt
         yield spelled_out(batch.slice(start, stop - start), coded)
 
 
-def _rows_of(group: RowGroup, max_bytes: int) -> int:
-    """Rows to decode at a time: decoded rows are taken to be up to four times their size in the file."""
-    row_bytes = max(1, 4 * group.nbytes // max(1, group.rows))
-    return int(min(max(1, max_bytes // 2 // row_bytes), _READ_ROWS))
+def _rows_of(group: RowGroup, leaves: Iterable[int], max_bytes: int) -> int:
+    """Rows to decode at a time: decoded rows are taken to be up to four times their size in the file, or a number in
+    each column."""
+    row_bytes = sum(max(_VALUE_BYTES, 4 * group.chunk(leaf).nbytes // max(1, group.rows)) for leaf in leaves)
+    return int(min(max(1, max_bytes // 2 // max(1, row_bytes)), _READ_ROWS))
 
 
 def _require_same_times(path: str, columns: Iterable[str], unit: str, batch: Any, others: list[Any]) -> None:

@@ -23,6 +23,8 @@ from ..row_filters import mask_of
 
 # Steps that give bools whatever they are asked of, so that each of several that hold together may be asked alone.
 _QUESTIONS = ("eq", "ne", "lt", "le", "gt", "ge", "between", "isin", "isna", "notna")
+_FEW_TEXTS = 256  # that all rows of a row group refer to
+_KNOWN_TEXTS = 1 << 14
 _OF_TEXTS = ("str.contains", "str.startswith", "str.endswith")
 
 
@@ -44,6 +46,7 @@ class RowChoice:
     def __init__(self, condition: Expression, columns: Sequence[str] | None) -> None:
         self._questions = list(_asked_together(condition))
         self._columns = columns
+        self._answers: list[dict[str | bytes, bool]] = [{} for _ in self._questions]
         self._together: dict[tuple[int, ...], Expression] = {}  # so that each is looked at once for all batches
         self.looked_at = 0
 
@@ -87,8 +90,7 @@ class RowChoice:
             if array is None or array.null_count or not _is_question(question):
                 others.append(place)
                 continue
-            texts = pa.table({names[0]: array.dictionary.cast(held_type(array.dictionary.type))})
-            mask &= mask_of(from_arrow(texts, dtypes), question)[array.indices.to_numpy()]
+            mask &= self._of_texts(place, names[0], array.dictionary, dtypes).take(array.indices.to_numpy())
         if others:
             asked = self._together.get(tuple(others))
             if asked is None:
@@ -97,6 +99,22 @@ class RowChoice:
             some = spelled_out(batch.select(list(asked.columns())), coded)
             mask &= mask_of(from_arrow(some, dtypes, share=True), asked)
         return mask
+
+    def _of_texts(self, place: int, name: str, texts: Any, dtypes: Mapping[str, str]) -> npt.NDArray[np.bool_]:
+        """Of which texts a question holds; where they are few, each is asked about once."""
+        if len(texts) > _FEW_TEXTS:
+            return self._asked(place, name, texts, dtypes)
+        values, known = texts.to_pylist(), self._answers[place]
+        if len(known) > _KNOWN_TEXTS:
+            known.clear()
+        if unknown := [value for value in values if value not in known]:
+            answers = self._asked(place, name, pa.array(unknown, texts.type), dtypes)
+            known.update(zip(unknown, answers.tolist(), strict=True))
+        return np.array([known[value] for value in values], np.bool_)
+
+    def _asked(self, place: int, name: str, texts: Any, dtypes: Mapping[str, str]) -> npt.NDArray[np.bool_]:
+        some = pa.table({name: texts.cast(held_type(texts.type))})
+        return mask_of(from_arrow(some, dtypes), self._questions[place])
 
 
 def _without_views(batch: Any) -> Any:
