@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..backends.protocol.schema import Schema
     from ..engine.plan.plan import Plan
 
 CONTROL_REQUEST = "gcylon_lab_request"
@@ -60,8 +61,8 @@ class Reply:
     """What a rank answers to a `Request`.
 
     ``error`` is what `gcylon_lab.errors.to_message` gives; ``info`` is `Table.info`
-    of the stored result, whose ``value`` are its first rows, and ``plan`` how it was made; ``revoked`` says whether the
-    rank's transport needs recovery; ``memory`` is what plans need to know of the rank,
+    of the stored result, whose ``value`` are its first rows, ``plan`` how it was made, and ``schema`` its columns as rank
+    0 tells them where they have few labels; ``revoked`` says whether the rank's transport needs recovery; ``memory`` is what plans need to know of the rank,
     and ``moved`` where the rows of stored tables are now, of those that were staged since the
     last reply.
     """
@@ -72,6 +73,7 @@ class Reply:
     traceback: str = ""
     info: dict[str, Any] | None = None
     plan: Plan | None = None
+    schema: Schema | None = None
     revoked: bool = False
     memory: dict[str, int] = field(default_factory=dict)
     moved: dict[str, dict[str, Any]] = field(default_factory=dict)

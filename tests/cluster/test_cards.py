@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab.backends.arrow.interop import from_frame
 from gcylon_lab.cluster.engine.first_rows import first_rows
 from gcylon_lab.cluster.handles.html_repr import cluster_card, first_frame, staged_html, table_card
 from gcylon_lab.cluster.rank_info import RankRecord
@@ -38,7 +39,8 @@ def test_a_table_that_is_spread_evenly_has_no_skew() -> None:
 
 
 def pickled(*values: int, **columns: Any) -> bytes:
-    return pickle.dumps([pd.DataFrame({"k": values, "<b>": [f"<i>{n}" for n in values]} | columns)])
+    data = from_frame(pd.DataFrame({"k": values, "<b>": [f"<i>{n}" for n in values]} | columns))
+    return pickle.dumps([(data.schema, data.rows, data.arrays)])
 
 
 def test_a_table_shows_its_first_rows_and_folds_what_each_rank_has() -> None:
