@@ -137,6 +137,7 @@ def _raw_batches(
                     some = file.completed(batch.slice(low, high - low), first + low)
                     if choice is not None:
                         some, dtypes = choice.chosen(some, coded, plan.dtypes)
+                    _require_digits(some, file.of_ints)
                     for part in _in_parts(some, coded, long, max_bytes // 2):
                         yield piece.path, part, dtypes
                 if start + batch.num_rows >= piece.stop:
@@ -156,7 +157,7 @@ class _OpenFile:
         self._storage = plan.storage
         self._footer = footer = plan.footer(path)
         self._leaves = footer.leaves_of(self._names)
-        self._of_ints = {leaf.path for leaf in footer.leaves if leaf.physical_type in ("INT32", "INT64")}
+        self.of_ints = {leaf.path for leaf in footer.leaves if leaf.physical_type in ("INT32", "INT64")}
         self._pages = None if is_url(path) else open(path, "rb", 0)  # noqa: SIM115 -- as long as this is read
         self._most_bytes = max(_LEAST_LIMIT, (plan.storage.limit_bytes or 0) // 4)
         self._file = open_parquet(path, plan.storage, footer, self._unit)
@@ -179,7 +180,7 @@ class _OpenFile:
         checks = [check.iter_batches(columns=self._times, **how) for check in self._checks]
         start = 0
         for batch in self._coded[coded].iter_batches(columns=self._names, **how):
-            _require_sound(batch, self._of_ints)
+            _require_sound(batch, self.of_ints)
             if checks:
                 _require_same_times(self.path, self._times, self._unit, batch, [next(check) for check in checks])
             yield start, batch, coded, long
@@ -217,6 +218,7 @@ class _OpenFile:
 def _require_sound(batch: Any, of_ints: set[str]) -> None:
     """Look at what pyarrow takes as it comes: bytes that are no UTF-8 for text, any number for a place, and decimals of
     too many digits. Numbers have none of these, and where all are in order Arrow's own look takes several times longer.
+    At decimals of one word `_require_digits` looks, once rows are chosen.
 
     Raises
     ------
@@ -232,12 +234,30 @@ def _require_sound(batch: Any, of_ints: set[str]) -> None:
             places = array.indices.to_numpy()
             if places.min() >= 0 and places.max() < len(array.dictionary):
                 continue
-        if name in of_ints and pa.types.is_decimal128(type_) and not array.null_count and type_.precision <= 18:
-            words = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset)
-            # Of numbers of one word the other is 0 or -1.
-            if max(int(words.max()), -int(words.min())) < 10**type_.precision:
-                continue
-        array.validate(full=True)
+        if not _is_of_one_word(name, array, of_ints):
+            array.validate(full=True)
+
+
+def _is_of_one_word(name: str, array: Any, of_ints: set[str]) -> bool:
+    """Whether a column of a file is of decimals that it holds as ints, none of them missing."""
+    narrow = pa.types.is_decimal128(array.type) and array.type.precision <= 18
+    return narrow and name in of_ints and not array.null_count
+
+
+def _require_digits(batch: Any, of_ints: set[str]) -> None:
+    """Look for decimals of too many digits among those of one word.
+
+    Raises
+    ------
+    pa.ArrowInvalid
+    """
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if not len(array) or not _is_of_one_word(name, array, of_ints):
+            continue
+        words = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset)
+        # Of numbers of one word the other is 0 or -1.
+        if max(int(words.max()), -int(words.min())) >= 10**array.type.precision:
+            array.validate(full=True)
 
 
 def _in_parts(batch: Any, coded: tuple[str, ...], long: tuple[str, ...], max_bytes: int) -> Iterator[Any]:

@@ -29,7 +29,7 @@ TABLE_ROW_BYTES = 8 + 8 + 8 + 48
 _PLACES = 48 // 4
 # A table of more places is not made, as to fill it takes longer than to look up: a number, however few there are, and
 # a row that is looked up.
-_MOST_PLACES, _FEW_PLACES, _PLACES_A_ROW = 64, 1 << 20, 2
+_MOST_PLACES, _FEW_PLACES, _PLACES_A_ROW = 64, 1 << 20, 8
 # Of looking up, a number: its place, itself in the buckets' order, its id there and in the order given.
 FIND_ROW_BYTES = 8 + 8 + 8 + 8 + 2
 
