@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CONTROL_REQUEST = "gcylon_lab_request"
 CONTROL_REPLY = "gcylon_lab_reply"
 LOOK_REQUEST = "gcylon_lab_look_request"  # to the nanny of an engine
+WITHOUT_STATUS = "gcylon_lab"  # the label of calls of which engines do not tell all clients that they begin and end
 CARD_ROWS, CARD_COLUMNS = 10, 12  # of a table: go with the reply that it was made, for its card
 
 
