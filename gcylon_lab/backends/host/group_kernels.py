@@ -64,9 +64,7 @@ def _valid_rows(groups: Groups, valid: Bools | None) -> tuple[Int64s, Bools | No
     return (groups.ids, None) if kept.all() else (groups.ids[kept], kept)
 
 
-def _values(
-    groups: Groups, column: Column, array: Array, *, in_units: bool = False
-) -> tuple[Int64s, npt.NDArray[Any]]:
+def _values(groups: Groups, column: Column, array: Array, *, in_units: bool = False) -> tuple[Int64s, npt.NDArray[Any]]:
     """The group and the value of each row that counts; of decimals perhaps how many of their last place it is."""
     values, valid = small_units(one_array(array)) if in_units else plain_values(column, array)
     ids, kept = _valid_rows(groups, valid)
@@ -272,7 +270,7 @@ def _in_two(kernel: Kernel, totals: npt.NDArray[Any]) -> list[Array]:
 
 
 def go_on(kernel: Kernel, groups: Groups, inputs: Inputs, before: list[Array] | None) -> list[Array]:
-    """Sums of floats, gone on from those of before, which are of the first groups; of narrow decimals of their units."""
+    """Sums of floats, gone on from those of before, which are of the first groups; of narrow decimals in units."""
     if kernel.function == "total":
         ids, values = _values(groups, *inputs[0], in_units=_units(kernel) > 0)
         rest = None
@@ -635,7 +633,8 @@ def finish(kernel: Kernel, inputs: Inputs) -> Array:
     if kernel.function == "sum":
         return as_column(output, inputs[0][1] + inputs[1][1])
     if kernel.function == "mean":
-        return _mean(output, *(array for _, array in inputs), _units(kernel))
+        first, rest, count = (array for _, array in inputs)
+        return _mean(output, first, rest, count, _units(kernel))
     count, squares = inputs[0][1], inputs[-1][1]
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = squares / (count - kernel.argument)

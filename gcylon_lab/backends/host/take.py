@@ -56,8 +56,8 @@ def reorder_planes(segments: Segments, order: Int64s) -> None:
 
 
 def take_some(array: Any, rows: Int64s) -> Any:
-    """Rows of a chunked array, none of them missing, as one array. Of few rows in their order each chunk is asked for its
-    own, as to make one array of all chunks would copy all rows."""
+    """Rows of a chunked array, none of them missing, as one array. Of few rows in their order each chunk is asked for
+    its own, as to make one array of all chunks would copy all rows."""
     if array.num_chunks < 2 or 2 * len(rows) > len(array) or (rows[1:] < rows[:-1]).any():
         return one_array(array).take(pa.array(rows))
     begins = np.concatenate(([0], np.cumsum([len(chunk) for chunk in array.chunks])))

@@ -81,9 +81,6 @@ class Schema:
         if len(self._index) != len(self.columns):
             require_distinct([column.name for column in self.columns])
 
-    def __reduce__(self) -> tuple[type[Schema], tuple[tuple[Column, ...]]]:
-        return Schema, (self.columns,)
-
     def __len__(self) -> int:
         return len(self.columns)
 

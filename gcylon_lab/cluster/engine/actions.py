@@ -88,7 +88,7 @@ def perform(call: Call) -> Reply:
 
 
 def _told(schema: Schema) -> Schema | None:
-    """A schema that goes with each reply: not one of so many labels that these take longer than to be asked for them."""
+    """A schema that goes with a reply: not one of so many labels that to ask for them later takes less."""
     labels = sum(column.labels.nbytes for column in schema if column.labels is not None)
     return schema if labels <= _MOST_LABELS_BYTES else None
 

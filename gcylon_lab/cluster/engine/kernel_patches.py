@@ -192,7 +192,8 @@ def _wrap_status(kernel: Any) -> None:
 def _wrap_flush() -> None:
     """Flush the output of kernels only where something was written: each flush waits for another thread, and there are
     four around each call. Of the class, as its streams come once the engine has begun."""
-    write, flush = OutStream.write, OutStream.flush
+    stream: Any = OutStream
+    write, flush = stream.write, stream.flush
 
     def write_and_note(self: Any, text: str) -> Any:
         self._is_written = True
@@ -203,7 +204,7 @@ def _wrap_flush() -> None:
             self._is_written = False
             flush(self)
 
-    OutStream.write, OutStream.flush = write_and_note, flush_what_was_written
+    stream.write, stream.flush = write_and_note, flush_what_was_written
 
 
 def _leave_unheard(log: Any) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ...backends.arrow.tables import exact_in_float, from_arrow
 from ...backends.protocol.arrow_types import TypeClash, as_type, held_type
+from ...backends.protocol.column import Label
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.promotion import masked_name
 from ..row_filters import mask_of
@@ -100,7 +101,7 @@ class RowChoice:
             mask &= mask_of(from_arrow(some, dtypes, share=True), asked)
         return mask
 
-    def _of_texts(self, place: int, name: str, texts: Any, dtypes: Mapping[str, str]) -> npt.NDArray[np.bool_]:
+    def _of_texts(self, place: int, name: Label, texts: Any, dtypes: Mapping[str, str]) -> npt.NDArray[np.bool_]:
         """Of which texts a question holds; where they are few, each is asked about once."""
         if len(texts) > _FEW_TEXTS:
             return self._asked(place, name, texts, dtypes)
@@ -112,8 +113,8 @@ class RowChoice:
             known.update(zip(unknown, answers.tolist(), strict=True))
         return np.array([known[value] for value in values], np.bool_)
 
-    def _asked(self, place: int, name: str, texts: Any, dtypes: Mapping[str, str]) -> npt.NDArray[np.bool_]:
-        some = pa.table({name: texts.cast(held_type(texts.type))})
+    def _asked(self, place: int, name: Label, texts: Any, dtypes: Mapping[str, str]) -> npt.NDArray[np.bool_]:
+        some = pa.table({str(name): texts.cast(held_type(texts.type))})
         return mask_of(from_arrow(some, dtypes), self._questions[place])
 
 
@@ -161,8 +162,8 @@ def decoded(array: Any) -> Any:
 
 
 def _of_short_texts(texts: Any, places: Any) -> Any:
-    """Texts by their places, where all are of one short length, as flags are: numpy takes them as numbers, in a tenth of
-    the time. None where they are others."""
+    """Texts by their places, where all are of one short length, as flags are: numpy takes them as numbers, in a tenth
+    of the time. None where they are others."""
     if not len(texts) or not pa.types.is_large_string(texts.type) or texts.null_count:
         return None
     offsets = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, 8 * texts.offset)

@@ -70,7 +70,7 @@ class CodeTable:
 
     @property
     def in_buckets(self) -> bool:
-        """Whether numbers that are looked up are put into buckets first, of which few at a time take as long as many."""
+        """Whether numbers that are looked up are put into buckets first: few at a time take as long as many."""
         return len(self._buckets) > 1
 
     def own(self) -> tuple[Int64s, Int64s | None]:
