@@ -140,18 +140,9 @@ class Table(
             "columns": self.columns,
             "dtypes": list(self.dtypes.values()),
             "rows": part.rows,
-            "nbytes": part.nbytes,
-            "tiers": part.tiers,
-            "kept": part.kept,
+            **self._placement(),
             "external_bytes": min(external_bytes(part), part.device_bytes),  # claims are of whole batches
-            "chunks": len(part.chunks),
-            "device_chunk_bytes": [chunk.nbytes for chunk in part.chunks if chunk.tier == "device"],
-            "largest_staged_bytes": part.largest_staged_bytes,
             "widest_row_bytes": part.widest_row_bytes(context.workspace),
-            "evicted": [
-                (one.limit_bytes, sum(chunk.nbytes for chunk in slices), len(slices))
-                for one, slices in part.evictions.items()
-            ],
             "partitioning": None if spread is None else {"keys": list(spread.keys), "size": spread.size},
             "row_bytes": part.schema.row_bytes,
             "fixed_column_bytes": [0 if c.dtype is None else c.dtype.itemsize for c in part.schema],
@@ -171,6 +162,22 @@ class Table(
             "grouping_row_bytes": context.workspace.backend.grouping_row_bytes(()),
             "ordering_row_bytes": context.workspace.backend.grouping_row_bytes([Kernel("median", (), ())]),
             "pinned_tier": context.workspace.has_pinned_tier,
+        }
+
+    def _placement(self) -> dict[str, Any]:
+        """Return what `info` tells of where this rank's rows are: all of it that moving them changes."""
+        part = self._live()
+        return {
+            "nbytes": part.nbytes,
+            "tiers": part.tiers,
+            "kept": part.kept,
+            "chunks": len(part.chunks),
+            "device_chunk_bytes": [chunk.nbytes for chunk in part.chunks if chunk.tier == "device"],
+            "largest_staged_bytes": part.largest_staged_bytes,
+            "evicted": [
+                (one.limit_bytes, sum(chunk.nbytes for chunk in slices), len(slices))
+                for one, slices in part.evictions.items()
+            ],
         }
 
     def explain(self) -> str:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..backends.protocol.schema import Schema
     from ..engine.plan.plan import Plan
 
 CONTROL_REQUEST = "gcylon_lab_request"
 CONTROL_REPLY = "gcylon_lab_reply"
 LOOK_REQUEST = "gcylon_lab_look_request"  # to the nanny of an engine
+WITHOUT_STATUS = "gcylon_lab"  # the label of calls of which engines do not tell all clients that they begin and end
 CARD_ROWS, CARD_COLUMNS = 10, 12  # of a table: go with the reply that it was made, for its card
 
 
@@ -60,8 +62,9 @@ class Reply:
     """What a rank answers to a `Request`.
 
     ``error`` is what `gcylon_lab.errors.to_message` gives; ``info`` is `Table.info`
-    of the stored result, whose ``value`` are its first rows, and ``plan`` how it was made; ``revoked`` says whether the
-    rank's transport needs recovery; ``memory`` is what plans need to know of the rank,
+    of the stored result, whose ``value`` are its first rows, ``plan`` how it was made, and ``schema`` its columns as
+    rank 0 tells them where they have few labels; ``revoked`` says whether the rank's transport needs recovery;
+    ``memory`` is what plans need to know of the rank,
     and ``moved`` where the rows of stored tables are now, of those that were staged since the
     last reply.
     """
@@ -72,6 +75,7 @@ class Reply:
     traceback: str = ""
     info: dict[str, Any] | None = None
     plan: Plan | None = None
+    schema: Schema | None = None
     revoked: bool = False
     memory: dict[str, int] = field(default_factory=dict)
     moved: dict[str, dict[str, Any]] = field(default_factory=dict)

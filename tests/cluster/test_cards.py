@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab.backends.arrow.interop import from_frame
 from gcylon_lab.cluster.engine.first_rows import first_rows
 from gcylon_lab.cluster.handles.html_repr import cluster_card, first_frame, staged_html, table_card
 from gcylon_lab.cluster.rank_info import RankRecord
@@ -38,7 +39,8 @@ def test_a_table_that_is_spread_evenly_has_no_skew() -> None:
 
 
 def pickled(*values: int, **columns: Any) -> bytes:
-    return pickle.dumps([pd.DataFrame({"k": values, "<b>": [f"<i>{n}" for n in values]} | columns)])
+    data = from_frame(pd.DataFrame({"k": values, "<b>": [f"<i>{n}" for n in values]} | columns))
+    return pickle.dumps([(data.schema, data.rows, data.arrays)])
 
 
 def test_a_table_shows_its_first_rows_and_folds_what_each_rank_has() -> None:
@@ -56,7 +58,7 @@ def test_a_table_shows_its_first_rows_and_folds_what_each_rank_has() -> None:
 
 
 def rows_at_hand() -> list[Any]:
-    wide = gl.from_local(pd.DataFrame({f"c{n}": range(20) for n in range(30)}))
+    wide = gl.from_local(pd.DataFrame({f"c{n}": range(2000) for n in range(12)} | {"more": "x" * 100}))
     long = gl.from_local(pd.DataFrame({"s": ["x" * 20_000]}))
     staged = gl.from_local(pd.DataFrame({"k": range(20)}))
     staged._part.stage(current().workspace, 10**6, 10**6)
@@ -66,7 +68,8 @@ def rows_at_hand() -> list[Any]:
 
 def test_rows_that_are_staged_or_long_do_not_go_with_a_reply() -> None:
     ((wide, *others),) = run_threads(1, rows_at_hand)
-    (frame,) = pickle.loads(wide)
+    assert len(wide) < 4096, "rows go without what they are a part of"
+    frame = first_frame([info(10, device=1)], [wide])
     assert frame.shape == (10, 12) and frame["c11"].tolist() == list(range(10))
     assert others == [None, None, None]
 

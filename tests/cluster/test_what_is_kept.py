@@ -6,6 +6,7 @@ import gc
 import time
 import weakref
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -149,3 +150,30 @@ told = len(b["shuffle"].times_s), gl.current().budget.used_bytes - used
 """
     lab.view.execute(code, block=True)
     assert lab.view["told"] == [(2, 0)] * 2
+
+
+def test_engines_say_of_a_verb_what_it_gives_alone(lab: gl.Cluster) -> None:
+    client = lab._session.client
+    table, heard = lab.from_pandas(pd.DataFrame({"k": range(10)})), []
+
+    def hear(message: list[Any]) -> None:
+        heard.append(message)
+        client._dispatch_iopub(message)
+
+    lab.run(int)
+    time.sleep(0.5)  # its statuses are under way
+    client._iopub_stream.on_recv(hear, copy=False)
+    try:
+        assert table.filter(gl.col("k") > 4).count_rows() == 5
+        time.sleep(0.5)
+        assert not heard, "nobody hears that it begins and ends"
+        lab.run(print, "told")
+        deadline = time.monotonic() + 5.0
+        while len(heard) < 3 * lab.n and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        client._iopub_stream.on_recv(client._dispatch_iopub, copy=False)
+    said = [part.bytes for message in heard for part in message]
+    assert sum(b"told" in part for part in said) == lab.n, "what functions print is heard, and when they are over"
+    assert sum(b'"idle"' in part for part in said) == lab.n
+    assert not client._output_futures, "nothing waits for the status of a verb"

@@ -7,13 +7,19 @@ from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from equal_values import EQUAL
 from every_dtype import EVERY_DTYPE
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from gcylon_lab.backends.arrow.tables import from_arrow
+from gcylon_lab.backends.host import group_kernels
 from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.backends.protocol.aggregation import (
     FUNCTIONS,
@@ -264,3 +270,33 @@ def test_texts_of_one_length_are_grouped_as_others_are(texts: str) -> None:
         found = computed(backend, some, steps_for(data.schema, "size"))
         assert dict(zip(found["k"], found["v"], strict=True)) == Counter(own)
         assert found["k"].tolist() == list(dict.fromkeys(own))
+
+
+WIDE = st.integers(-(10**18) + 1, 10**18 - 1) | st.integers(-200, 200) | st.sampled_from([2**53, -(2**53), 2**53 + 1])
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_means_of_whole_numbers_do_not_depend_on_pieces_or_on_how_they_are_added_up(data: st.DataObject) -> None:
+    backend, rows = PandasBackend(), data.draw(st.integers(1, 12))
+    numbers = data.draw(st.lists(WIDE | st.none(), min_size=rows, max_size=rows))
+    scale = data.draw(st.sampled_from([None, 0, 2, 18]))
+    if scale is None:
+        values: Any = pa.array(numbers, pa.int64())
+    else:
+        units = [None if number is None else Decimal(number).scaleb(-scale) for number in numbers]
+        values = pa.array(units, pa.decimal128(18, scale))
+    keys = data.draw(st.lists(st.sampled_from([1, 2, None]), min_size=rows, max_size=rows))
+    frame = from_arrow(pa.table({"k": pa.array(keys, pa.float64()), "v": values}), nullable=True)
+    if data.draw(st.booleans()):
+        start = data.draw(st.integers(0, rows - 1))
+        frame, keys, numbers = backend.slice(frame, start, rows), keys[start:], numbers[start:]
+    steps = steps_for(frame.schema, "mean")
+    found = computed(backend, frame, steps).set_index("k")["v"]
+    assert computed(backend, frame, steps, rows=data.draw(st.integers(1, rows))).set_index("k")["v"].equals(found)
+    with mock.patch.object(group_kernels, "_add_up_exactly", lambda totals, ints: False):
+        assert computed(backend, frame, steps).set_index("k")["v"].equals(found)
+    for key, mean in found.items():
+        of = [Fraction(n) for n, k in zip(numbers, keys, strict=True) if k == key and n is not None]
+        want = None if not of else float(sum(of) / len(of) / 10 ** (scale or 0))
+        assert (mean is pd.NA or mean != mean) if want is None else np.isclose(float(mean), want, rtol=1e-15, atol=0)

@@ -272,3 +272,34 @@ def test_few_texts_that_many_rows_refer_to_are_asked_once(tmp_path, missing):
     frame, skipped = read(tmp_path / "x.parquet", condition, ["n", "s"])
     kept = [n for n in range(200) if texts[n] in ("AIR", "SHIP") and n % 50 < 31 and n > 20 and n % 2 == 0]
     assert frame["n"].tolist() == kept and frame["s"].tolist() == [texts[n] for n in kept] and not skipped
+
+
+SHORT_AND_LONG = ["", "a", "b", "é", "ab", "cd", "AIR", "RAIL", "SHIP", "12345678", "é234567", "MAIL MAIL", None]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    groups=st.lists(st.lists(st.sampled_from(SHORT_AND_LONG), min_size=1, max_size=3), min_size=1, max_size=4),
+    asked=st.sampled_from([
+        c("s") == "a", c("s") != "RAIL", c("s").isin(["é", "12345678", ""]), c("s") < "b", c("s").isna(),
+        c("s").str.contains("A"), (c("s") >= "a") & (c("n") > 5), ~(c("s") == "a") | (c("n") < 20),
+    ]),
+)  # fmt: skip
+def test_texts_that_row_groups_refer_to_are_chosen_and_spelled_out_as_others_are(
+    tmp_path: Path, groups: list[list[Any]], asked: Expression
+) -> None:
+    texts = [text for group in groups for text in group * 12]
+    path = tmp_path / "texts.parquet"
+    with pq.ParquetWriter(path, pa.schema([("s", pa.string()), ("n", pa.int64())])) as writer:
+        first = 0
+        for group in groups:
+            rows = range(first, first + 12 * len(group))
+            writer.write_table(pa.table({"s": pa.array(group * 12, pa.string()), "n": pa.array(rows, pa.int64())}))
+            first = rows.stop
+    frame, _ = read(path, asked, ["n", "s"])
+    known = pd.Series(texts, dtype="str")
+    assert [known[n] if isinstance(known[n], str) else None for n in frame["n"]] == [
+        text if isinstance(text, str) else None for text in frame["s"]
+    ]
+    whole, _ = read(path, None)
+    assert [text if isinstance(text, str) else None for text in whole["s"]] == texts

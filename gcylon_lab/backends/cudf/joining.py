@@ -291,7 +291,7 @@ class CudfJoining:
     def index_bytes(self, keys: Any) -> int:
         return int(keys.rows * self.index_row_bytes(keys.schema) + keys.nbytes - keys.rows * keys.schema.row_bytes)
 
-    def faster_index_bytes(self, keys: Any) -> int:
+    def faster_index_bytes(self, keys: Any, looked_up: int) -> int:
         return 0
 
     def index_row_bytes(self, schema: Schema) -> int:

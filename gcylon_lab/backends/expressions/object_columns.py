@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from ..protocol.column import Column
 from ..protocol.data import Columns, one_array
@@ -128,7 +129,8 @@ def _as_days(sides: Sequence[Any], data: Columns) -> list[Any] | None:
             array = data.array(plain)
             if array.null_count:
                 return None
-            found.append(one_array(array.cast("date32")).view("int32").to_numpy())
+            days = one_array(array if pa.types.is_date32(array.type) else array.cast("date32"))
+            found.append(days.view("int32").to_numpy())
         elif type(plain) is datetime.date:
             found.append((plain - _FIRST_DAY).days)
         else:

@@ -25,12 +25,14 @@ from .keys.key_groups import (
     Groups,
     Int64s,
     are_mostly_different,
+    counted,
     dense_ranks,
     first_rows,
     is_text,
     key_codes,
     last_rows,
     plain_values,
+    small_units,
 )
 from .take import as_column, gather
 
@@ -43,6 +45,7 @@ _LIMB_BLOCK_ROWS = 1 << 20  # sums of so many limbs of 32 bits are below 2**53
 _MANY_ROWS = 64  # of a group on average: then each is sorted by itself, as numpy sorts plain numbers fastest
 _MASK = 0xFFFFFFFF
 _EXACT = 2**53  # below which a float64 holds every int
+_WHOLE = 2.0 ** (np.finfo(np.longdouble).nmant - 1)  # below which the longest float holds every sum of two ints
 _NARROW_DIGITS = 18  # any decimal of so many is in 64 bits
 
 
@@ -61,26 +64,21 @@ def _valid_rows(groups: Groups, valid: Bools | None) -> tuple[Int64s, Bools | No
     return (groups.ids, None) if kept.all() else (groups.ids[kept], kept)
 
 
-def _values(groups: Groups, column: Column, array: Array) -> tuple[Int64s, npt.NDArray[Any]]:
-    """The group and the value of each row that counts."""
-    values, valid = plain_values(column, array)
+def _values(groups: Groups, column: Column, array: Array, *, in_units: bool = False) -> tuple[Int64s, npt.NDArray[Any]]:
+    """The group and the value of each row that counts; of decimals perhaps how many of their last place it is."""
+    values, valid = small_units(one_array(array)) if in_units else plain_values(column, array)
     ids, kept = _valid_rows(groups, valid)
     return ids, values if kept is None else values[kept]
 
 
 def _size(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
-    ids, _ = _valid_rows(groups, None)
-    return [as_column(kernel.outputs[0], _counted(ids, groups.count))]
+    return [as_column(kernel.outputs[0], groups.sizes)]
 
 
 def _count(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
-    ids, _ = _valid_rows(groups, present(*inputs[0]))
-    return [as_column(kernel.outputs[0], _counted(ids, groups.count))]
-
-
-def _counted(ids: Int64s, groups: int) -> Int64s:
-    """How many rows each group has."""
-    return np.array([len(ids)]) if groups == 1 else np.bincount(ids, minlength=groups)
+    valid = present(*inputs[0])
+    sizes = groups.sizes if valid is None else counted(_valid_rows(groups, valid)[0], groups.count)
+    return [as_column(kernel.outputs[0], sizes)]
 
 
 def present(column: Column, array: Array) -> Bools | None:
@@ -237,11 +235,30 @@ def _totals(
         totals[: len(before[0])] = before[0]
         totals[: len(before[1])] += before[1]
     for start in range(0, len(ids), _BLOCK_ROWS):
-        block = values[start : start + _BLOCK_ROWS].astype(np.longdouble)
+        block, own = values[start : start + _BLOCK_ROWS], ids[start : start + _BLOCK_ROWS]
+        # Where nothing is rounded, the order in which ints are added up does not matter.
+        if rest is None and block.dtype.kind in "iu" and count <= len(block) and _add_up_exactly(totals, block):
+            totals += np.bincount(own, block, count)
+            continue
+        block = block.astype(np.longdouble)
         if rest is not None:
             block += rest[start : start + _BLOCK_ROWS]
-        np.add.at(totals, ids[start : start + _BLOCK_ROWS], block)
+        np.add.at(totals, own, block)
     return totals
+
+
+def _add_up_exactly(totals: npt.NDArray[Any], ints: npt.NDArray[Any]) -> bool:
+    """Whether some ints add up in float64 without rounding, and with whole totals in the longest float."""
+    return _largest(ints) * len(ints) < _EXACT and bool(np.abs(totals).max(initial=0) < _WHOLE)
+
+
+def _units(kernel: Kernel) -> int:
+    """How many units of the last place make one, of decimals whose totals are of these: they add up without rounding.
+    0 of all else."""
+    of = kernel.of
+    if of is None or of.kind != "decimal" or not pa.types.is_decimal128(of.arrow):
+        return 0
+    return 10**of.arrow.scale if of.arrow.precision <= _NARROW_DIGITS and of.arrow.scale >= 0 else 0
 
 
 def _in_two(kernel: Kernel, totals: npt.NDArray[Any]) -> list[Array]:
@@ -253,9 +270,9 @@ def _in_two(kernel: Kernel, totals: npt.NDArray[Any]) -> list[Array]:
 
 
 def go_on(kernel: Kernel, groups: Groups, inputs: Inputs, before: list[Array] | None) -> list[Array]:
-    """Sums of floats, gone on from those of before, which are of the first groups."""
+    """Sums of floats, gone on from those of before, which are of the first groups; of narrow decimals in units."""
     if kernel.function == "total":
-        ids, values = _values(groups, *inputs[0])
+        ids, values = _values(groups, *inputs[0], in_units=_units(kernel) > 0)
         rest = None
     else:
         kept = groups.ids >= 0
@@ -406,7 +423,7 @@ def _in_place(
 def _added(ids: Int64s, values: npt.NDArray[Any] | None, groups: int) -> npt.NDArray[Any]:
     """Sums of values of each group; how many there are where none are given."""
     if values is None:
-        return _counted(ids, groups)
+        return counted(ids, groups)
     total = np.bincount(ids, values, groups)
     return total if values.dtype.kind == "f" else total.astype(np.int64)
 
@@ -616,7 +633,8 @@ def finish(kernel: Kernel, inputs: Inputs) -> Array:
     if kernel.function == "sum":
         return as_column(output, inputs[0][1] + inputs[1][1])
     if kernel.function == "mean":
-        return _mean(output, *(array for _, array in inputs))
+        first, rest, count = (array for _, array in inputs)
+        return _mean(output, first, rest, count, _units(kernel))
     count, squares = inputs[0][1], inputs[-1][1]
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = squares / (count - kernel.argument)
@@ -624,9 +642,9 @@ def finish(kernel: Kernel, inputs: Inputs) -> Array:
     return as_column(output, values, count > kernel.argument)
 
 
-def _mean(output: Column, first: Floats, rest: Floats, count: Int64s) -> Array:
+def _mean(output: Column, first: Floats, rest: Floats, count: Int64s, units: int) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
-        means = (first.astype(np.longdouble) + rest) / count
+        means = (first.astype(np.longdouble) + rest) / (count * np.longdouble(units or 1))
         if output.kind in ("datetime", "timedelta"):
             means = np.where(count > 0, means, 0)
             return as_column(output, means.astype(np.int64), count > 0)

@@ -19,7 +19,7 @@ from ..protocol.schema import Schema
 from .keys.int_hash_table import FIND_ROW_BYTES, TABLE_ROW_BYTES, CodeTable, places_bytes, stable_order
 from .keys.key_values import JointKeys, comparable, labels_of
 from .sorting import take_rows
-from .take import null_item
+from .take import null_item, take_some
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -37,8 +37,6 @@ _EXACT = 2**53  # up to here a float64 holds every int
 class PandasKeyIndex:
     """The keys of one side, in which those of the other are looked up. See `KeyIndex`."""
 
-    hashed_once = True
-
     def __init__(self, keys: Columns, forms: Sequence[KeyForm], places_bytes: int = 0) -> None:
         self.rows = keys.rows
         self._places_bytes = places_bytes
@@ -46,6 +44,7 @@ class PandasKeyIndex:
         self._joint: JointKeys | None = None
         table, self._usable = self._table(keys)
         self._find = table.find
+        self.hashed_once = self._joint is None and not table.in_buckets
         self._by_id(table)
 
     def _table(self, keys: Columns) -> tuple[CodeTable, Int64s | None]:
@@ -246,11 +245,11 @@ class PandasJoining:
         text = keys.nbytes - keys.rows * keys.schema.row_bytes
         return int(keys.rows * (_INDEX_ROW_BYTES + encoded) + 2 * text)
 
-    def faster_index_bytes(self, keys: Any) -> int:
+    def faster_index_bytes(self, keys: Any, looked_up: int) -> int:
         column = keys.schema.columns[0]
         if len(keys.schema) > 1 or column.kind != "int" or column.dtype is None or column.dtype.kind != "i":
             return 0
-        return places_bytes(keys.arrays[0])
+        return places_bytes(keys.arrays[0], looked_up)
 
     def index_row_bytes(self, schema: Schema) -> int:
         return _INDEX_ROW_BYTES + (len(schema) * (TABLE_ROW_BYTES + 16) if _is_encoded(schema) else 0)
@@ -275,7 +274,7 @@ def _gathered(source: Column, target: Column, array: Array, rows: Rows, missing:
     if isinstance(rows, slice):
         return _cast(source, target, _copied(source, array, rows))
     if not source.fixed:
-        taken = one_array(array).take(pa.array(rows, mask=missing))
+        taken = take_some(array, rows) if missing is None else one_array(array).take(pa.array(rows, mask=missing))
         return _cast(source, target, pa.chunked_array([taken], type=source.arrow))
     if not len(array):
         return _nothing(target, len(rows))

@@ -55,6 +55,21 @@ def reorder_planes(segments: Segments, order: Int64s) -> None:
             some[:] = taken
 
 
+def take_some(array: Any, rows: Int64s) -> Any:
+    """Rows of a chunked array, none of them missing, as one array. Of few rows in their order each chunk is asked for
+    its own, as to make one array of all chunks would copy all rows."""
+    if array.num_chunks < 2 or 2 * len(rows) > len(array) or (rows[1:] < rows[:-1]).any():
+        return one_array(array).take(pa.array(rows))
+    begins = np.concatenate(([0], np.cumsum([len(chunk) for chunk in array.chunks])))
+    cuts = np.searchsorted(rows, begins).tolist()
+    taken = [
+        chunk.take(pa.array(rows[start:stop] - begin))
+        for chunk, begin, start, stop in zip(array.chunks, begins, cuts[:-1], cuts[1:], strict=False)
+        if start < stop
+    ]
+    return pa.concat_arrays(taken) if taken else pa.array([], type=array.type)
+
+
 def null_item(column: Column) -> Any:
     """What stands for a missing value in a fixed column.
 

@@ -319,11 +319,11 @@ class _Steps:
         if wanted.function in ("var", "std", "std_ticks"):
             moments = self._kernel("moments", (column.name,), _moments, "merge_moments")
             return Kernel(wanted.function.removesuffix("_ticks"), _names(moments), output, wanted.argument)
-        total = self._kernel("total", (column.name,), _total, "merge_total")
+        total = self._kernel("total", (column.name,), _total, "merge_total", of=column)
         if wanted.function == "sum":
             return Kernel("sum", _names(total), output)
         count = self._kernel("count", (column.name,), lambda name: (fixed_column(name, pa.int64()),), "sum")
-        return Kernel("mean", (*_names(total), *_names(count)), output)
+        return Kernel("mean", (*_names(total), *_names(count)), output, of=column)
 
     def _kernel(
         self,

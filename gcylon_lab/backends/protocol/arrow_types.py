@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ class TypeClash(Exception):
     """No type holds the values of both exactly."""
 
 
+@lru_cache(maxsize=256)  # asked of each piece that is read
 def kind_of(type_: Any) -> str | None:
     """The kind of column that values of an Arrow type make, or None where such values cannot be distributed."""
     for kind, test in _KINDS:

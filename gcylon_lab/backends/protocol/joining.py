@@ -130,8 +130,8 @@ class JoiningBackend(Protocol):
         """Bytes of an index at the most, while it is made."""
         ...
 
-    def faster_index_bytes(self, keys: Data) -> int:
-        """Bytes beside these with which looking up is faster, where they are free; 0 where none help."""
+    def faster_index_bytes(self, keys: Data, looked_up: int) -> int:
+        """Bytes beside these with which looking up so many rows is faster, where they are free; 0 where none help."""
         ...
 
     def index_row_bytes(self, schema: Schema) -> int:

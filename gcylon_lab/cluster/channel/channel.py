@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import ClusterDegraded, ClusterError, GcylonError, RankLost, RankStopped, Revoked
 from ..control import CONTROL_S, Control
 from ..failures import attach_traceback, fold, name_ranks
-from ..messages import Reply, Request
+from ..messages import WITHOUT_STATUS, Reply, Request
 from ..rpc import deliver
 from ..stop_detector import Stop, StopDetector
 from .interrupts import as_revoked, called, stopped, tell, undisturbed
@@ -170,7 +170,9 @@ class Channel:
         request = replace(request, drop=(*request.drop, *self._dropping))
         try:
             with self.sending():
-                sent = self.view.send(deliver, request, function, each=each)
+                # What a function prints comes before the status that says that it is over.
+                label = WITHOUT_STATUS if function is None else None
+                sent = self.view.send(deliver, request, function, each=each, label=label)
         except BaseException:  # what cannot be pickled
             if each is not None:
                 self.interrupt()  # ranks before it were sent their part

@@ -9,6 +9,7 @@ from typing import Any
 from ipyparallel import error as ipp
 
 from ...errors import RankError
+from ..messages import WITHOUT_STATUS
 
 _KINDS = ("apply_reply", "execute_reply")
 
@@ -48,9 +49,13 @@ class Replies:
                 message["parent_header"]["msg_id"] = message_id
                 message["metadata"]["engine"] = uuid
                 client._handle_apply_reply(message)
-                output = client._output_futures.get(message_id)
-                if output is not None and not output.done():
-                    output.set_result(None)
+                self._expect_no_output(message_id)
+
+    def _expect_no_output(self, message_id: str) -> None:
+        """No status will say that the output of a message is complete."""
+        output = self._client._output_futures.get(message_id)
+        if output is not None and not output.done():
+            output.set_result(None)
 
     def _handle(self, handle: Callable[[Any], None], message: Any) -> None:
         message_id = message["parent_header"].get("msg_id")
@@ -59,6 +64,8 @@ class Replies:
             return
         try:
             handle(message)
+            if message["metadata"].get("label") == WITHOUT_STATUS:
+                self._expect_no_output(message_id)
         except Exception as error:  # its value: ipyparallel would log this, and its future stay open for ever
             self._end(message_id, error)
 

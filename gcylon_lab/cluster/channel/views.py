@@ -69,7 +69,9 @@ class OrderedView(DirectView):  # type: ignore[misc]
         self._channel = channel
         self.block = True
 
-    def send(self, function: Callable[..., Any], *args: Any, each: Sequence[Any] | None = None) -> Any:
+    def send(
+        self, function: Callable[..., Any], *args: Any, each: Sequence[Any] | None = None, label: str | None = None
+    ) -> Any:
         """Send a call to all engines, without looking at whether they are ready; under the lock.
 
         Parameters
@@ -79,12 +81,14 @@ class OrderedView(DirectView):  # type: ignore[misc]
             The same for all.
         each : sequence, optional
             One more argument for every rank, its own.
+        label : str, optional
+            Of the messages.
         """
         engines = list(self._channel.engine_ids)
         if each is None:
-            return super()._really_apply(function, args, block=False, targets=engines)
+            return super()._really_apply(function, args, block=False, targets=engines, label=label)
         parts = [
-            super(OrderedView, self)._really_apply(function, (*args, own), block=False, targets=[engine])
+            super(OrderedView, self)._really_apply(function, (*args, own), block=False, targets=[engine], label=label)
             for engine, own in zip(engines, each, strict=True)
         ]
         return AsyncResult.join(*parts)

@@ -9,12 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...backends.protocol.data import Columns
+from ...backends.protocol.schema import Schema
 from ...errors import ArgumentError, HandleReleased
 from ..messages import Reply, Request, TableRef
 from ..notebook_names import import_missing
 from ..row_stream import RankEnd
 from .first_rows import first_rows
 
+_MOST_LABELS_BYTES = 4096
 READERS = ("read_parquet", "read_csv", "read_json", "read_ipc")
 
 
@@ -80,8 +82,15 @@ def perform(call: Call) -> Reply:
         call.engine.tables[result] = value
         staged_by = call.engine.staged_by(value, known=call.request.action != "adopt")
         info = value.info() | {"staged_by": staged_by}
-        return Reply(rank, value=first_rows(value), info=info, plan=value.last_plan)
+        schema = None if rank else _told(value.schema)
+        return Reply(rank, value=first_rows(value), info=info, plan=value.last_plan, schema=schema)
     return Reply(rank, value=value)
+
+
+def _told(schema: Schema) -> Schema | None:
+    """A schema that goes with a reply: not one of so many labels that to ask for them later takes less."""
+    labels = sum(column.labels.nbytes for column in schema if column.labels is not None)
+    return schema if labels <= _MOST_LABELS_BYTES else None
 
 
 def _is_table(value: Any) -> bool:

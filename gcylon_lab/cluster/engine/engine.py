@@ -37,9 +37,6 @@ _LATE_REVOKE_S = 1.0
 
 _FINALIZE_S = 3
 
-# What staging changes of `Table.info`.
-_PLACES = ("nbytes", "tiers", "kept", "chunks", "device_chunk_bytes", "largest_staged_bytes", "evicted")
-
 
 class Engine:
     """This rank's store of tables and its request loop.
@@ -194,8 +191,7 @@ class Engine:
             # Where nothing was on the device tier and nothing is, no chunk can have moved.
             if table.released or (told is not None and not told["tiers"]["device"] and not table.tiers["device"]):
                 continue
-            info = table.info()
-            now = {key: info[key] for key in _PLACES} | {"staged_by": self.staged_by(table)}
+            now = table._placement() | {"staged_by": self.staged_by(table)}
             if now != told:
                 self._told[name] = changed[name] = now
         return changed

@@ -1,4 +1,7 @@
-"""The first rows of this rank: they go with the reply that made a table, whose card shows them without a question."""
+"""The first rows of this rank: they go with the reply that made a table, whose card shows them without a question.
+
+They go as columns: few of the tables are shown, and frames are made of these alone.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,10 @@ import logging
 import pickle
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from ...backends.protocol.data import Columns
 from ..messages import CARD_COLUMNS, CARD_ROWS
 
 _MOST_BYTES = 16 * 1024  # of rows, as they are held
@@ -14,15 +21,13 @@ _log = logging.getLogger(__name__)
 
 
 def first_rows(table: Any) -> bytes | None:
-    """A pickled frame of this rank's first rows and columns; None where they are staged, or longer than a card is.
+    """This rank's first rows and columns, pickled; None where they are staged, or longer than a card is.
 
     No collective: what is at hand in the device tier, and nothing else.
     """
-    from ...backends.arrow.interop import to_frame
-
     part, backend = table._live(), table._context.workspace.backend
     names = part.schema.names[:CARD_COLUMNS]
-    frames: list[Any] = []
+    found: list[Columns] = []
     columns = [part.schema[name] for name in names]
     left, nbytes = CARD_ROWS, sum(column.labels.nbytes for column in columns if column.kind == "category")
     try:
@@ -36,9 +41,18 @@ def first_rows(table: Any) -> bytes | None:
             nbytes += some.nbytes
             if nbytes > _MOST_BYTES:
                 return None
-            frames.append(to_frame(backend.to_host(some)))
+            found.append(_alone(backend.to_host(some)))
             left -= rows
-        return pickle.dumps(frames)
+        return pickle.dumps([(data.schema, data.rows, data.arrays) for data in found])
     except Exception as error:  # a table that cannot be shown is a table: a GPU without room for ten rows, and others
         _log.warning("The first rows of a table cannot be shown: %s: %s", type(error).__name__, error)
         return None
+
+
+def _alone(data: Columns) -> Columns:
+    """A copy of some rows, without what they are a part of: that would be pickled too."""
+    arrays = [
+        np.array(array) if column.fixed else pa.chunked_array([pa.concat_arrays(array.chunks)], array.type)
+        for column, array in zip(data.schema.columns, data.arrays, strict=True)
+    ]
+    return Columns(data.schema, data.rows, tuple(arrays))

@@ -6,11 +6,12 @@ import sys
 import traceback
 from typing import Any, Protocol
 
+from ipykernel.iostream import OutStream
 from jupyter_client.session import DELIM
 
 from ...config import GcylonConfig
 from ...errors import GcylonError, to_message
-from ..messages import CONTROL_REPLY, CONTROL_REQUEST
+from ..messages import CONTROL_REPLY, CONTROL_REQUEST, WITHOUT_STATUS
 from ..tracebacks import shorten, shown_folded
 from .signal_thread import InterruptGuard, SignalThread
 
@@ -63,6 +64,9 @@ def install_hooks(engine: Hooked, kernel: Any, watcher: SignalThread) -> None:
     handle = _control_handler(engine, kernel, watcher)
     kernel.control_handlers[CONTROL_REQUEST] = handle
     _wrap_control(kernel, handle)
+    _wrap_status(kernel)
+    _wrap_flush()
+    _leave_unheard(kernel.log)
 
 
 def _nothing() -> None:
@@ -168,6 +172,46 @@ def _wrap_control(kernel: Any, handle: Any) -> None:
         return None
 
     kernel.dispatch_control = dispatch_control
+
+
+def _wrap_status(kernel: Any) -> None:
+    """Publish no status of calls that say so by their label: to tell each client that one begins and ends takes longer
+    than many of them. Where an ipykernel publishes in another way, clients hear of these as of all others."""
+    original = getattr(kernel, "_publish_status", None)
+    if original is None:
+        return
+
+    def publish_status(status: str, channel: str, parent: Any = None) -> None:
+        about = parent or kernel.get_parent(channel) or {}
+        if channel != "shell" or about.get("metadata", {}).get("label") != WITHOUT_STATUS:
+            original(status, channel, parent)
+
+    kernel._publish_status = publish_status
+
+
+def _wrap_flush() -> None:
+    """Flush the output of kernels only where something was written: each flush waits for another thread, and there are
+    four around each call. Of the class, as its streams come once the engine has begun."""
+    stream: Any = OutStream
+    write, flush = stream.write, stream.flush
+
+    def write_and_note(self: Any, text: str) -> Any:
+        self._is_written = True
+        return write(self, text)
+
+    def flush_what_was_written(self: Any) -> None:
+        if getattr(self, "_is_written", True):
+            self._is_written = False
+            flush(self)
+
+    stream.write, stream.flush = write_and_note, flush_what_was_written
+
+
+def _leave_unheard(log: Any) -> None:
+    """Make no messages of a log that all of its handlers leave out: there are four around each call."""
+    levels = [handler.level for handler in getattr(log, "handlers", ())]
+    if levels and not log.propagate:
+        log.setLevel(max(log.level, min(levels)))
 
 
 def _is_ours(session: Any, message: Any) -> bool:

@@ -67,14 +67,14 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
         self._finalizer.atexit = False
         session.infos[name] = self._infos  # brought up to date there
         self._first_rows = [reply.value for reply in replies if reply.info is not None]
-        self._schema: Schema | None = None
+        self._schema: Schema | None = replies[0].schema
         self.last_plan: Plan | None = replies[0].plan
 
     # ---- what the ranks hold
 
     @property
     def schema(self) -> Schema:
-        """Columns and dtypes, the same on all ranks. Asks the ranks once."""
+        """Columns and dtypes, the same on all ranks. Asks the ranks once, where there are many labels of categories."""
         if self._schema is None:
             self._schema = self._request("schema")[0].value
         assert self._schema is not None

@@ -95,6 +95,9 @@ def first_frame(infos: Sequence[Mapping[str, Any]], first: Sequence[bytes | None
     -------
     pandas.DataFrame or None
     """
+    from ...backends.arrow.interop import to_frame
+    from ...backends.protocol.data import Columns
+
     rows = sum(info["rows"] for info in infos)
     wanted = rows if rows <= CARD_ROWS else _USUALLY_SHOWN
     frames: list[Any] = []
@@ -104,7 +107,7 @@ def first_frame(infos: Sequence[Mapping[str, Any]], first: Sequence[bytes | None
         if info["rows"]:
             if pickled is None:
                 return None
-            frames += pickle.loads(pickled)
+            frames += [to_frame(Columns(*some)) for some in pickle.loads(pickled)]
     if not frames or sum(map(len, frames)) < wanted:
         return None
     import pandas as pd

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...backends.arrow.tables import from_arrow
-from ...backends.expressions.decimals import scaled_ints
 from ...backends.protocol.data import Columns, bounded, cut_rows
 from ...errors import ReadError
 from ..file_columns import index_array, require_columns
@@ -28,6 +27,7 @@ from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
 from .row_choice import RowChoice, spelled_out
 
 _READ_ROWS = 1 << 16
+_VALUE_BYTES = 16  # of a decimal; of a number in a dictionary the file has fewer
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary())
 _REPEATED = 4  # times a text stands in a row group, from which on it is decoded once
 _CODE_BYTES = 4  # at the most of a row, where it refers to one of some texts
@@ -137,6 +137,7 @@ def _raw_batches(
                     some = file.completed(batch.slice(low, high - low), first + low)
                     if choice is not None:
                         some, dtypes = choice.chosen(some, coded, plan.dtypes)
+                    _require_digits(some, file.of_ints)
                     for part in _in_parts(some, coded, long, max_bytes // 2):
                         yield piece.path, part, dtypes
                 if start + batch.num_rows >= piece.stop:
@@ -156,7 +157,7 @@ class _OpenFile:
         self._storage = plan.storage
         self._footer = footer = plan.footer(path)
         self._leaves = footer.leaves_of(self._names)
-        self._of_ints = {leaf.path for leaf in footer.leaves if leaf.physical_type in ("INT32", "INT64")}
+        self.of_ints = {leaf.path for leaf in footer.leaves if leaf.physical_type in ("INT32", "INT64")}
         self._pages = None if is_url(path) else open(path, "rb", 0)  # noqa: SIM115 -- as long as this is read
         self._most_bytes = max(_LEAST_LIMIT, (plan.storage.limit_bytes or 0) // 4)
         self._file = open_parquet(path, plan.storage, footer, self._unit)
@@ -171,7 +172,7 @@ class _OpenFile:
     def batches(self, group: int, max_bytes: int) -> Iterator[tuple[int, Any, tuple[str, ...], tuple[str, ...]]]:
         """Batches of a row group, the row in it at which each begins; and the columns that `_coded_texts` tells."""
         known = self._footer.groups[group]
-        rows = _rows_of(known, max_bytes)
+        rows = _rows_of(known, self._leaves, max_bytes)
         coded, long = self._coded_texts(known, max_bytes // max(1, min(rows, known.rows)))
         if coded not in self._coded:
             self._coded[coded] = open_parquet(self.path, self._storage, self._footer, self._unit, coded)
@@ -179,7 +180,7 @@ class _OpenFile:
         checks = [check.iter_batches(columns=self._times, **how) for check in self._checks]
         start = 0
         for batch in self._coded[coded].iter_batches(columns=self._names, **how):
-            _require_sound(batch, self._of_ints)
+            _require_sound(batch, self.of_ints)
             if checks:
                 _require_same_times(self.path, self._times, self._unit, batch, [next(check) for check in checks])
             yield start, batch, coded, long
@@ -217,6 +218,7 @@ class _OpenFile:
 def _require_sound(batch: Any, of_ints: set[str]) -> None:
     """Look at what pyarrow takes as it comes: bytes that are no UTF-8 for text, any number for a place, and decimals of
     too many digits. Numbers have none of these, and where all are in order Arrow's own look takes several times longer.
+    At decimals of one word `_require_digits` looks, once rows are chosen.
 
     Raises
     ------
@@ -232,11 +234,30 @@ def _require_sound(batch: Any, of_ints: set[str]) -> None:
             places = array.indices.to_numpy()
             if places.min() >= 0 and places.max() < len(array.dictionary):
                 continue
-        if name in of_ints and pa.types.is_decimal128(type_) and not array.null_count and type_.precision <= 18:
-            units = scaled_ints(array)
-            if max(int(units.max()), -int(units.min())) < 10**type_.precision:
-                continue
-        array.validate(full=True)
+        if not _is_of_one_word(name, array, of_ints):
+            array.validate(full=True)
+
+
+def _is_of_one_word(name: str, array: Any, of_ints: set[str]) -> bool:
+    """Whether a column of a file is of decimals that it holds as ints, none of them missing."""
+    narrow = pa.types.is_decimal128(array.type) and array.type.precision <= 18
+    return narrow and name in of_ints and not array.null_count
+
+
+def _require_digits(batch: Any, of_ints: set[str]) -> None:
+    """Look for decimals of too many digits among those of one word.
+
+    Raises
+    ------
+    pa.ArrowInvalid
+    """
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if not len(array) or not _is_of_one_word(name, array, of_ints):
+            continue
+        words = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset)
+        # Of numbers of one word the other is 0 or -1.
+        if max(int(words.max()), -int(words.min())) >= 10**array.type.precision:
+            array.validate(full=True)
 
 
 def _in_parts(batch: Any, coded: tuple[str, ...], long: tuple[str, ...], max_bytes: int) -> Iterator[Any]:
@@ -257,10 +278,11 @@ def _in_parts(batch: Any, coded: tuple[str, ...], long: tuple[str, ...], max_byt
         yield spelled_out(batch.slice(start, stop - start), coded)
 
 
-def _rows_of(group: RowGroup, max_bytes: int) -> int:
-    """Rows to decode at a time: decoded rows are taken to be up to four times their size in the file."""
-    row_bytes = max(1, 4 * group.nbytes // max(1, group.rows))
-    return int(min(max(1, max_bytes // 2 // row_bytes), _READ_ROWS))
+def _rows_of(group: RowGroup, leaves: Iterable[int], max_bytes: int) -> int:
+    """Rows to decode at a time: decoded rows are taken to be up to four times their size in the file, or a number in
+    each column."""
+    row_bytes = sum(max(_VALUE_BYTES, 4 * group.chunk(leaf).nbytes // max(1, group.rows)) for leaf in leaves)
+    return int(min(max(1, max_bytes // 2 // max(1, row_bytes)), _READ_ROWS))
 
 
 def _require_same_times(path: str, columns: Iterable[str], unit: str, batch: Any, others: list[Any]) -> None:

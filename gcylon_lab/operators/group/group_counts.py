@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 _SPREAD = 0.8  # of the rows that have keys of which many more are found, where chance may make it so few
 _SURE = 3  # standard deviations: rows with equal keys that are so many more than by chance are of keys that come often
@@ -105,6 +106,7 @@ class KeysSeen:
         return half - self.in_half > by_chance + _SURE * math.sqrt(by_chance)
 
 
+@lru_cache(maxsize=64)  # asked for each piece that is to come
 def expected_groups(looked_at: int, found: int) -> float:
     """How many keys there are where so many rows, taken by chance, showed so many, each as often as the others."""
     if found <= 0:

@@ -200,7 +200,7 @@ class LocalJoin:
         """Join the other side with some rows of the indexed one: of all its rows, where they fit."""
         backend, first = self.work.backend, 0
         with self.work.claim(0) as held:
-            index = self._index(block, held)
+            index = self._index(block, probe.rows, held)
             rows = self._piece_rows(probe, anew=index is None or not index.hashed_once)
             for piece in self.work.pieces(probe, probe.schema, rows):
                 waiting = [piece]
@@ -265,7 +265,7 @@ class LocalJoin:
         unseen = len(index.unseen())
         return block.rows - unseen if self.spec.how == "semi" else unseen
 
-    def _index(self, block: Data, held: Any) -> KeyIndex | None:
+    def _index(self, block: Data, looked_up: int, held: Any) -> KeyIndex | None:
         if self.spec.how == "cross":
             return None
         backend = self.work.backend
@@ -273,7 +273,7 @@ class LocalJoin:
         need = backend.index_bytes(keys)
         if need > self.work.workspace.budget.remaining_bytes:
             self.work.evict(need)
-        more = backend.faster_index_bytes(keys)
+        more = backend.faster_index_bytes(keys, looked_up)
         if (need + more) * _FREE_FOR_FASTER > self.work.workspace.budget.remaining_bytes:
             more = 0
         held.resize(need + more)
@@ -291,13 +291,13 @@ class LocalJoin:
             return index.match(keys, keep=keep, mark=mark)
 
     def _piece_rows(self, probe: Part, *, anew: bool = True) -> int:
-        # As many as fit: each piece goes through the whole index. On GPUs, where that stays, chunks are not joined.
+        # As many as fit, if each piece goes through the whole index; if not, chunks are not joined.
         backend, loading = self.work.backend, _loading(probe)
         most = looking_up_bytes(self._room, self._index_bytes, hashes_anew=backend.on_gpu)
         if self._in_buckets and not backend.on_gpu:  # of small indexes: beside a piece stands the block that it makes
             most = max(most, (self._room - self._index_bytes) * _PIECE_OF_BUCKET)
         rows = most / (backend.match_row_bytes(self.key_schemas[self.probe]) + loading)
-        if backend.on_gpu and loading and not anew:
+        if loading and not anew and (backend.on_gpu or not self._in_buckets):
             rows = min(rows, self.work.fast_chunk_bytes / loading)
         return max(1, int(rows))
 

@@ -27,8 +27,9 @@ _TABLE_ROWS = 1 << 10  # a range up to here is small, however few numbers there 
 TABLE_ROW_BYTES = 8 + 8 + 8 + 48
 # As many places of a range a number are taken in place of a hash table's slots, which are as large.
 _PLACES = 48 // 4
-# A table of more places is not made, as to fill it takes longer than to look up: a number, and however few there are.
-_MOST_PLACES, _FEW_PLACES = 64, 1 << 20
+# A table of more places is not made, as to fill it takes longer than to look up: a number, however few there are, and
+# a row that is looked up.
+_MOST_PLACES, _FEW_PLACES, _PLACES_A_ROW = 64, 1 << 20, 8
 # Of looking up, a number: its place, itself in the buckets' order, its id there and in the order given.
 FIND_ROW_BYTES = 8 + 8 + 8 + 8 + 2
 
@@ -66,6 +67,11 @@ class CodeTable:
     def by_row(self) -> bool:
         """Whether an id is a row that has the number."""
         return self._rows is not None
+
+    @property
+    def in_buckets(self) -> bool:
+        """Whether numbers that are looked up are put into buckets first: few at a time take as long as many."""
+        return len(self._buckets) > 1
 
     def own(self) -> tuple[Int64s, Int64s | None]:
         """The ids of the table's own numbers, to be asked for once.
@@ -140,12 +146,13 @@ class CodeTable:
         self.count = count
 
 
-def places_bytes(codes: Int64s) -> int:
-    """What the places of a range take beyond a hash table's slots, where to look up numbers there pays; else 0."""
+def places_bytes(codes: Int64s, looked_up: int) -> int:
+    """What the places of a range take beyond a hash table's slots, where to look up so many numbers there pays; else
+    0."""
     if not len(codes):
         return 0
     count = int(codes.max()) - int(codes.min()) + 1
-    wide = _PLACES * len(codes) < count <= max(_MOST_PLACES * len(codes), _FEW_PLACES)
+    wide = _PLACES * len(codes) < count <= max(_MOST_PLACES * len(codes), _FEW_PLACES, _PLACES_A_ROW * looked_up)
     return 4 * (count + 1) if wide and count > _TABLE_ROWS else 0
 
 

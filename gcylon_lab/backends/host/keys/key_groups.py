@@ -57,6 +57,11 @@ class Groups:
         return last_rows(self.ids, self.count)
 
     @cached_property
+    def sizes(self) -> Int64s:
+        """How many rows each group has."""
+        return counted(self.ids if self.outside is None else self.ids[~self.outside], self.count)
+
+    @cached_property
     def in_runs(self) -> bool:
         """Whether the rows of each group follow each other, in the order of groups."""
         ids = self.ids
@@ -67,6 +72,11 @@ class Groups:
         """Which rows have no group; None where all have one."""
         outside = self.ids < 0
         return outside if outside.any() else None
+
+
+def counted(ids: Int64s, groups: int) -> Int64s:
+    """How many rows each group has, of rows that all have one."""
+    return np.array([len(ids)]) if groups == 1 else np.bincount(ids, minlength=groups)
 
 
 def find_groups(data: Columns, keys: Sequence[Label], *, dropna: bool) -> Groups:
@@ -302,9 +312,8 @@ def _column_codes(column: Column, array: Any) -> _Codes:
     if column.kind in _ENCODED:
         plain = one_array(array)
         if column.kind == "decimal":
-            units = _small_units(plain)
-            if units is not None:
-                return _int_codes_of(*units)
+            if pa.types.is_decimal128(plain.type) and plain.type.precision <= _WORD_DIGITS and len(plain):
+                return _int_codes_of(*small_units(plain))
         elif (numbers := _as_numbers(plain)) is not None:
             return _int_codes_of(numbers, None)
         elif _are_long(plain) and are_mostly_different(plain):
@@ -376,10 +385,11 @@ def _parted_codes(column: Column, plain: Any) -> _Codes:
     return _Codes(codes, count)
 
 
-def _small_units(array: Any) -> tuple[Int64s, npt.NDArray[np.bool_] | None] | None:
-    """Decimals as whole numbers of their last place, and which are valid (None: all); None where 64 bits may not do."""
-    if not pa.types.is_decimal128(array.type) or array.type.precision > _WORD_DIGITS or not len(array):
-        return None
+def small_units(array: Any) -> tuple[Int64s, npt.NDArray[np.bool_] | None]:
+    """Decimals of so few digits that 64 bits hold them as whole numbers of their last place, and which are valid (None:
+    all)."""
+    if not len(array):
+        return np.empty(0, np.int64), None
     words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
     valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
     return np.ascontiguousarray(words), valid
