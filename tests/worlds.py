@@ -284,7 +284,11 @@ def _served(ranks: Any, function: Callable[..., Any], args: tuple[Any, ...], con
     try:
         if on_gpu and config is not None and not config.gpu_memory_limit:
             context = initialize(config.with_values(gpu_memory_limit=GPU_LIMIT), comm=ranks, sample_hz=0)
-            context.set_config(config)
+            try:
+                context.set_config(config)
+            except GcylonError:
+                context.close()
+                raise
         else:
             context = initialize(config, comm=ranks, sample_hz=0)
     except GcylonError as error:  # the same on all ranks

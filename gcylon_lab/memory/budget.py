@@ -156,6 +156,11 @@ class MemoryBudget:
         return max(0, self._limit - self._used)
 
     @property
+    def allocatable_bytes(self) -> int:
+        """What can be reserved and then be allocated in some parts."""
+        return self.remaining_bytes
+
+    @property
     def allocation_count(self) -> int:
         """Claims granted since the last `reset_allocation_count`: reservations, and their growing."""
         return self._count

@@ -34,9 +34,9 @@ class DeviceBudget(MemoryBudget):
         return self._device.used_bytes
 
     @property
-    def remaining_bytes(self) -> int:
-        """What can be reserved and then be allocated in some parts."""
-        return max(0, super().remaining_bytes - min(_LOST_BYTES, self.limit_bytes // _LOST_PART))
+    def allocatable_bytes(self) -> int:
+        """As `remaining_bytes`, less what the allocator may lose of it."""
+        return max(0, self.remaining_bytes - min(_LOST_BYTES, self.limit_bytes // _LOST_PART))
 
     def has_room(self, nbytes: int) -> bool:
         """Whether so many bytes can be allocated now, claimed or not."""

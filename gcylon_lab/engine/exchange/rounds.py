@@ -236,7 +236,7 @@ def _round(operation: Operation, sink: Sink, pending: list[SendBatch], remaining
     with budget.reserve(0, "Packing variable columns") as claim:
         messages, message_bytes, lacking = _pack(operation.workspace, outgoing, claim)
         packed_bytes = claim.nbytes
-        free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
+        free = (-lacking or budget.allocatable_bytes) + (sink.settling_bytes if operation.overlaps else 0)
         numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes, [operation.largest_piece_percent]))
         answers = operation.agree(AgreementKind.ROUND, numbers, completes=not ahead)
         failure = _take_in(sink) if operation.overlaps and not ahead else None

@@ -233,7 +233,8 @@ class Ingest:
             return
         if not self._may_stage:
             try:
-                hold(workspace, data, "A table")  # raises with the numbers
+                self.chunks.append(hold(workspace, data, "A table"))  # or an error with the numbers
+                return
             except BudgetExceeded as error:
                 _with_what_fits(error, self.rows + data.rows * budget.remaining_bytes // max(1, data.nbytes))
                 raise
