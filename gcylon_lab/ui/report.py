@@ -31,34 +31,9 @@ from .figures.panels.memory import TITLE as MEMORY_TITLE
 from .figures.series import readable
 from .figures.theme import DARK, LIGHT
 from .figures.view import Snapshot, make_view
+from .live.scripts import script
 
 _MOST_NAMED = 4  # hosts, in the heading
-_CSS = """
-#figure .cartesianlayer .x4y9 { display: none; }
-:root { color-scheme: light dark; }
-body { font: 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; margin: 24px auto; max-width: 1280px;
-  padding: 0 16px; background: #fff; color: #222; }
-h1 { font-size: 21px; margin: 0; } h2 { font-size: 16px; margin: 28px 0 6px; }
-.scroll { overflow-x: auto; }
-table.gcylon-numbers { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-table.gcylon-numbers th, table.gcylon-numbers td { padding: 2px 10px; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid rgba(128,128,128,0.35); }
-table.gcylon-numbers th:first-child { text-align: left; }
-summary { cursor: pointer; } p { margin: 4px 0; }
-@media (prefers-color-scheme: dark) { body { background: #111; color: #e6e6e6; } }
-@media print { body { background: #fff; color: #222; } details { display: none; } }
-"""
-
-_SCRIPT = """
-const figures = JSON.parse(document.getElementById("figures").textContent);
-const dark = window.matchMedia("(prefers-color-scheme: dark)");
-const draw = () => {
-  const figure = figures[dark.matches ? "dark" : "light"];
-  Plotly.react("figure", figure.data, figure.layout, { responsive: true, displayModeBar: false });
-};
-dark.addEventListener("change", draw);
-draw();
-"""
 
 
 def html_report(
@@ -118,12 +93,12 @@ def report_html(
     return "".join(
         [
             f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
-            f"<style>{_CSS}</style></head><body><h1>{escape(title)}</h1>",
+            f"<style>{script('report.css')}</style></head><body><h1>{escape(title)}</h1>",
             "".join(f"<p>{escape(note)}</p>" for note in (*_about(snapshots), *notes)),
             f'<div id="figure" role="img" aria-label="{escape(MEMORY_TITLE)}" style="height:{height}px"></div>',
             *sections,
             f'<script id="figures" type="application/json">{data}</script>',
-            f"<script>{get_plotlyjs()}</script><script>{_SCRIPT}</script></body></html>",
+            f"<script>{get_plotlyjs()}</script><script>{script('report.js')}</script></body></html>",
         ]
     )
 

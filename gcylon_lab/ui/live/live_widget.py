@@ -13,10 +13,9 @@ from ipywidgets.widgets import widget as ipywidgets_module
 
 from ..figures.view import Snapshot
 from .comm_dispatch import hear_at_once
-from .controls_style import CONTROLS_CSS
 from .page_visibility import PageWatcher
 from .source import as_source
-from .style import CSS
+from .style import CONTROLS_CSS, CSS
 from .worker import Worker
 
 UPDATE_EVERY_S = 0.1
