@@ -21,8 +21,8 @@ function loaded(script) {
 // Put around the model that plotly's script works with, one for each view.
 function held(model) {
   // A view that is opened again must not number as it did before.
-  const page = token(), stops = [];
-  let said = "", count = 0, pressed = false, drawn = false, plot = null;
+  const page = token(), stops = [], handlers = {};
+  let said = "", count = 0, pressed = false, drawn = false, plot = null, fitted = null;
   const handMoved = (moved) => {
     const keys = Object.keys(moved).filter(isTimeAxis);
     if (!keys.length) return;
@@ -34,7 +34,17 @@ function held(model) {
     const rest = Object.entries(update.layout_data || {}).filter(([key]) => !isTimeAxis(key));
     return { ...update, layout_data: Object.fromEntries(rest) };
   };
+  // Plotly fits a figure to the window alone, and to no window once its height was set.
+  const fit = () => {
+    const width = plot.clientWidth;
+    if (!width || !plot._fullLayout || width === plot._fullLayout.width) return;
+    const edit = model.get("_last_layout_edit_id");
+    fitted = { relayout_data: { width }, source_view_id: null, layout_edit_id: edit };
+    handlers["change:_py2js_relayout"]?.();
+    fitted = null;
+  };
   const on = (event, handler) => {
+    handlers[event] = handler;
     model.on(event, handler);
     stops.push(() => model.off(event, handler));
   };
@@ -43,12 +53,15 @@ function held(model) {
     on,
     save_changes: () => model.save_changes(),
     set(name, value) {
+      // How wide this view is concerns no other.
+      if (name === "_js2py_relayout" && "width" in (value?.relayout_data || {})) return;
       if (name === "_js2py_relayout" && value) handMoved(value.relayout_data);
       model.set(name, value);
     },
     get(name) {
       // It is whole when it is drawn; plotly copies it with every update, and needs it no more.
       if (name === "_widget_data" && drawn) return [];
+      if (name === "_py2js_relayout" && fitted) return fitted;
       const value = model.get(name);
       return name === "_py2js_update" && value && (said || pressed) ? withoutTimeAxis(value) : value;
     },
@@ -64,6 +77,9 @@ function held(model) {
       }
       drawn = true;
       plot = el;
+      const sizes = new ResizeObserver(fit);
+      sizes.observe(el);
+      stops.push(() => sizes.disconnect());
     },
     end() { stops.forEach((stop) => stop()); },
   };

@@ -46,7 +46,7 @@ class LiveWidget:
         self.errors = w.HTML()
         self._root = w.VBox(layout=w.Layout(width="100%"))
         self._root.add_class("gcylon-dashboard")
-        self.page.observe(self._page_changed, ["theme", "visible", "busy", "tock"])
+        self.page.observe(self._page_changed, ["theme", "visible", "busy", "tock", "width"])
 
     def _compose(self, *parts: Any) -> None:
         css = w.HTML(CSS + CONTROLS_CSS, layout=w.Layout(display="none"))
@@ -139,7 +139,7 @@ class LiveWidget:
 
     def _matters(self, change: Any) -> bool:
         """Whether what the page said asks for a drawing."""
-        return change["name"] in ("theme", "visible")
+        return change["name"] in ("theme", "visible", "width")
 
     def _failed(self, error: Exception) -> None:
         self.errors.value = f'<div class="gcylon-error">{escape(type(error).__name__)}: {escape(str(error))}</div>'

@@ -5,6 +5,21 @@ const isDark = () => {
   return window.matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
+// More of the width than this concerns nobody.
+const STEP_PX = 20;
+
+// What a control is called, for those who do not see what stands beside it.
+const nameControls = (root) => {
+  for (const control of root.querySelectorAll("input, select, textarea, [role=slider]")) {
+    const widget = control.closest(".widget-inline-hbox, .jupyter-widgets:not(.widget-container)");
+    const titled = [widget, ...(widget?.querySelectorAll("[title]") || [])].find((one) => one?.title);
+    const beside = [widget?.querySelector("label"), widget, widget?.previousElementSibling];
+    const texts = beside.map((one) => (one?.innerText || "").replace(/\u200b/g, "").trim());
+    const name = texts[0] || titled?.title || (control.type === "checkbox" ? texts[1] : texts[2]);
+    if (name && control.getAttribute("aria-label") !== name) control.setAttribute("aria-label", name);
+  }
+};
+
 // The views of this page that are on the screen, and those with a pointer at work; the kernel hears of them together.
 const seen = new Set(), used = new Set();
 
@@ -47,6 +62,13 @@ function render({ model, el }) {
   const started = setTimeout(() => {
     const root = el.closest(".gcylon-dashboard") || el.parentElement;
     if (!root) return;
+    nameControls(root);
+    let naming = null;
+    const changed = new MutationObserver(() => { naming ??= setTimeout(() => { naming = null; nameControls(root); }, 500); });
+    changed.observe(root, { childList: true, subtree: true });
+    const sizes = new ResizeObserver(() => { set("width", Math.floor(root.clientWidth / STEP_PX) * STEP_PX || model.get("width")); });
+    sizes.observe(root);
+    stops.push(() => { changed.disconnect(); sizes.disconnect(); clearTimeout(naming); });
     let onScreen = true;
     const look = () => mark(seen, "visible", onScreen && !document.hidden);
     const screen = new IntersectionObserver((entries) => {

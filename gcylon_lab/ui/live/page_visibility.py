@@ -21,14 +21,16 @@ class PageWatcher(anywidget.AnyWidget):
 
     ``theme`` is "" until the page has said "light" or "dark"; ``visible`` is
     whether the dashboard is on the screen; ``busy`` is whether a pointer moves
-    or is pressed over a plot; ``tock`` follows ``tick`` once the page has taken
-    all that was sent before; ``ended`` is told to the page before it is closed.
+    or is pressed over a plot; ``width`` is about how many
+    pixels there are, 0 before it is known; ``tock`` follows ``tick`` once the page has taken all that was sent before;
+    ``ended`` is told to the page before it is closed.
     """
 
     _esm = script("page.js")
     theme: Any = traitlets.Unicode("").tag(sync=True)
     visible: Any = traitlets.Bool(True).tag(sync=True)
     busy: Any = traitlets.Bool(False).tag(sync=True)
+    width: Any = traitlets.Int(0).tag(sync=True)
     tick: Any = traitlets.Int(0).tag(sync=True)
     tock: Any = traitlets.Int(0).tag(sync=True)
     ended: Any = traitlets.Bool(False).tag(sync=True)
