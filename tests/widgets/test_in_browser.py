@@ -214,8 +214,9 @@ def test_it_fits_where_it_is(browser: Any, tmp_path: Path) -> None:
         pytest.importorskip("sidecar", reason="pip install '.[dock]' brings sidecar")
         page.set_viewport_size({"width": 1366, "height": 768})
         hand.run(4)
-        docked = page.locator(".jp-LinkedOutputView, .lm-DockPanel-widget:not(.jp-NotebookPanel) .gcylon-dashboard")
-        hand.until(lambda: docked.count() > 0, "a panel beside the notebook")
+        docked = "[...document.querySelectorAll('.gcylon-dashboard')].filter((d) => !d.closest('.jp-NotebookPanel'))"
+        hand.until(lambda: page.evaluate(f"{docked}.length") == 1, "a panel beside the notebook")
+        hand.until(lambda: page.evaluate(f"{docked}[0].querySelectorAll('.js-plotly-plot').length") == 3, "its plots")
         keep(page, tmp_path, "dashboard docked")
 
 
