@@ -123,6 +123,14 @@ class Planner:
         for choice in (self.verb, self.table, self.keys, self.other, self.how, self.root, self.strategy):
             choice.observe(self._chosen, "value")
 
+    def extend(self, name: Any, first: Any, button: Any, below: Any) -> None:
+        """Put more into its row: a named control before the verb, a button before the others, and what stands below."""
+        named = w.HBox([name, first], layout={"align_items": "center", "flex": "0 0 auto"})
+        self._choices.children = (named, *self._choices.children)
+        self.buttons.children = (button, *self.buttons.children)
+        row, *rest = self.box.children
+        self.box.children = (row, below, *rest)
+
     def planned(self) -> Planned:
         """Return the operation that is chosen."""
         infos = self._source.tables().get(self.table.value, ())
