@@ -134,7 +134,7 @@ class LabPage:
         page = self.page
         buttons = page.locator(".jupyter-button:visible")
         press = lambda name: buttons.filter(has_text=re.compile(rf"^\s*{name}$")).click()  # noqa: E731
-        page.wait_for_selector("text=press start")
+        page.wait_for_selector("text=Nothing runs yet")
         press("start")
         page.wait_for_selector("text=Ready after")
         assert engines(), "there are ranks"

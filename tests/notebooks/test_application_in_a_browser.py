@@ -52,7 +52,7 @@ def test_a_person_uses_it(voila: tuple[str, int], page: Any, tmp_path: Path):
     page.set_viewport_size({"width": 1366, "height": 768})
     lab = LabPage(page, Path(os.environ.get("GCYLON_SCREENSHOTS", tmp_path / "screenshots")) / "voila")
     page.goto(url, wait_until="domcontentloaded")
-    page.wait_for_selector("text=press start")
+    page.wait_for_selector("text=Nothing runs yet")
     assert page.locator("text=import gcylon_lab").count() == 0, "an application shows no code"
     assert engines(pid) == []
     lab.use_application(lambda: engines(pid))
