@@ -36,7 +36,7 @@ _told: set[str] = set()  # variables that nothing reads, of which this process h
 
 _T = TypeVar("_T")
 _MAX_BYTES = 2**62
-_SIZES = ("gpu_memory_limit", "chunk_size_bytes", "host_memory_limit")
+SIZES = ("gpu_memory_limit", "chunk_size_bytes", "host_memory_limit")
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -105,7 +105,7 @@ class GcylonConfig:
     allow_disk_spill: bool = True
 
     def __post_init__(self) -> None:
-        for name in _SIZES:
+        for name in SIZES:
             object.__setattr__(self, name, _read_bytes(name, getattr(self, name)))
         if isinstance(self.gpu_memory_fraction, int) and not isinstance(self.gpu_memory_fraction, bool):
             object.__setattr__(self, "gpu_memory_fraction", float(self.gpu_memory_fraction))
@@ -239,7 +239,7 @@ class GcylonConfig:
 
 def _as_text(name: str, value: Any) -> str:
     """A value as it is written in code: a size as text, where that says it exactly."""
-    if name in _SIZES and value:
+    if name in SIZES and value:
         for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
             if value % size == 0:
                 return repr(f"{value // size}{unit}")

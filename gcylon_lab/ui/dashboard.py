@@ -22,7 +22,7 @@ from .live.chosen_table import ChosenTable
 from .live.following import MARGINS_PX, WINDOWS, FollowingWidget
 from .live.live_widget import UPDATE_EVERY_S, set_html
 from .live.source import as_source
-from .report import html_report
+from .report import facts, html_report
 
 __all__ = ["UPDATE_EVERY_S", "WINDOWS", "Dashboard", "as_source"]
 
@@ -174,7 +174,9 @@ class Dashboard(FollowingWidget):
         self._ask_for_drawing()
 
     def _save(self) -> None:
-        path = html_report("gcylon_lab_report.html", with_dead_ended(self._snapshots, self._dead))
+        path = html_report(
+            "gcylon_lab_report.html", with_dead_ended(self._snapshots, self._dead), tables=facts(self._source)
+        )
         self.saved.layout.display = ""
         self.saved.value = f'<div class="gcylon-note">written: {escape(str(path))}</div>'
 

@@ -147,9 +147,13 @@ def check_panel(key: str) -> str:
     return key
 
 
-def figure_dict(view: View, theme: Theme) -> dict[str, Any]:
-    """Return data and layout of all panels in one figure; that of GPUs is there where a rank works on one."""
-    columns: list[Column] = [(LEFT, _present(_LEFT_KEYS, view)), (RIGHT, _RIGHT_KEYS)]
+def figure_dict(view: View, theme: Theme, *, narrow: bool = False) -> dict[str, Any]:
+    """Return data and layout of all panels in one figure, or narrow one below the other.
+
+    That of GPUs is there where a rank works on one.
+    """
+    left = _present(_LEFT_KEYS, view)
+    columns: list[Column] = [(_BESIDE_BAR, (*left, *_RIGHT_KEYS))] if narrow else [(LEFT, left), (RIGHT, _RIGHT_KEYS)]
     return _figure(view, theme, columns)
 
 
