@@ -33,7 +33,7 @@ _HOMES = {
     ".backends.kernels.kernel": ("kernel",),
     ".api.verbs.sets": ("concat",),
     ".profiling": ("add_category", "mark", "span"),
-    ".ui": ("ClusterCard", "Dashboard", "Panel", "Tuner", "compare", "html_report"),
+    ".ui": ("ClusterCard", "Dashboard", "Panel", "Tuner", "app", "compare", "html_report"),
     ".errors": ("GcylonError",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from .runtime.context import current, initialize, run_threads
     from .runtime.device_status import device_status
     from .runtime.user_budget import budget
-    from .ui import ClusterCard, Dashboard, Panel, Tuner, compare, html_report
+    from .ui import ClusterCard, Dashboard, Panel, Tuner, app, compare, html_report
 
 __all__ = [
     "Appender",
@@ -75,6 +75,7 @@ __all__ = [
     "Tuner",
     "__version__",
     "add_category",
+    "app",
     "budget",
     "col",
     "compare",

@@ -36,6 +36,7 @@ _told: set[str] = set()  # variables that nothing reads, of which this process h
 
 _T = TypeVar("_T")
 _MAX_BYTES = 2**62
+SIZES = ("gpu_memory_limit", "chunk_size_bytes", "host_memory_limit")
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -104,7 +105,7 @@ class GcylonConfig:
     allow_disk_spill: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("gpu_memory_limit", "chunk_size_bytes", "host_memory_limit"):
+        for name in SIZES:
             object.__setattr__(self, name, _read_bytes(name, getattr(self, name)))
         if isinstance(self.gpu_memory_fraction, int) and not isinstance(self.gpu_memory_fraction, bool):
             object.__setattr__(self, "gpu_memory_fraction", float(self.gpu_memory_fraction))
@@ -232,8 +233,17 @@ class GcylonConfig:
     def as_code(self) -> str:
         """Return the expression that makes this config: only what differs from the defaults."""
         values = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
-        changed = [f"{name}={value!r}" for name, value, default in values if value != default]
+        changed = [f"{name}={_as_text(name, value)}" for name, value, default in values if value != default]
         return f"gl.GcylonConfig({', '.join(changed)})"
+
+
+def _as_text(name: str, value: Any) -> str:
+    """A value as it is written in code: a size as text, where that says it exactly."""
+    if name in SIZES and value:
+        for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+            if value % size == 0:
+                return repr(f"{value // size}{unit}")
+    return repr(value)
 
 
 def _check_names(names: Iterable[str]) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .cluster.client.cluster import Cluster
 
 _MIB = 2**20
+_COPIED = ("*.ipynb", "*.md", "pictures/*.png")
+_INDEX = "index.md"
 _LONGEST_RUNTIME = 56  # bytes; Jupyter adds "/kernel-", 36 of a random name, and "-ipc-12"
 
 
@@ -33,12 +35,12 @@ def tutorials_folder() -> Path:
 
 
 def copy_tutorials(folder: str | Path) -> list[Path]:
-    """Copy the tutorials to a folder; a notebook that stands there already is kept.
+    """Copy the tutorials and pages to a folder; what stands there already is kept.
 
     Returns
     -------
     list of Path
-        All tutorials in the folder, in order.
+        All of them in the folder, in order.
 
     Raises
     ------
@@ -50,8 +52,11 @@ def copy_tutorials(folder: str | Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _require_own(folder, os.stat(folder))
-        for notebook in sorted(tutorials_folder().glob("*.ipynb")):
-            copies.append(folder / notebook.name)
+        (folder / "pictures").mkdir(exist_ok=True)
+        _require_own(folder / "pictures", os.lstat(folder / "pictures"))
+        there = tutorials_folder()
+        for notebook in sorted(path for ending in _COPIED for path in there.glob(ending)):
+            copies.append(folder / notebook.relative_to(there))
             if os.path.lexists(copies[-1]):
                 _require_own(copies[-1], os.lstat(copies[-1]))
             else:
@@ -97,15 +102,17 @@ def open_lab(folder: str, arguments: Sequence[str] = ()) -> NoReturn:
     arguments : sequence of str
         For ``jupyter lab``.
     """
-    copies = copy_tutorials(folder)
+    copy_tutorials(folder)
+    # Pages are shown as pages, not as their source, unless the user's own settings say otherwise.
+    beside = str(Path(__file__).parent / "ui" / "jupyterlab")
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, [os.environ.get("JUPYTER_CONFIG_PATH"), beside]))
     command = [sys.executable, "-P", "-m", "jupyterlab", f"--notebook-dir={Path(folder).resolve()}"]
     if not any("KernelManager.transport" in argument for argument in arguments):
         command += private_kernels(Path(jupyter_runtime_dir()))
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
         print("You are root, so JupyterLab gets --allow-root: whoever has its address with the token is root here.")
-    if copies:
-        command.append(f"--LabApp.default_url=/lab/tree/{copies[0].name}")
+    command.append(f"--LabApp.default_url=/lab/tree/{_INDEX}")
     sys.stdout.flush()
     os.execv(command[0], [*command, *arguments])
 

@@ -1,4 +1,4 @@
-"""The README's table of gcylon's C API: every function of it has its line, and every line runs on MPI ranks."""
+"""The table of gcylon's C API: every function of it has its line, and every line runs on MPI ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from worlds import World
 import gcylon_lab as gl
 from gcylon_lab.errors import ColumnMissing
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+PAGE = (Path(__file__).parent.parent / "notebooks" / "reference_c_api.md").read_text()
 SIZE = 2
 
 # What a line has made on a rank, by the C function that it stands for.
@@ -52,8 +52,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 def lines() -> list[tuple[list[str], str]]:
     """The table's lines: names in C, and Python."""
-    section = README[README.index("## From gcylon's C API") :].split("\n## ")[0]
-    found = re.findall(r"^\| (`gcylon_.*?) \| `(.*)` \|$", section, re.MULTILINE)
+    found = re.findall(r"^\| (`gcylon_.*?) \| `(.*)` \|$", PAGE, re.MULTILINE)
     return [(re.findall(r"`(\w+)`", names), code) for names, code in found]
 
 

@@ -215,6 +215,8 @@ def test_every_config_survives_code_values_and_pickle(config):
 
 def test_code_shows_what_differs_only():
     assert GcylonConfig().as_code() == "gl.GcylonConfig()"
+    assert GcylonConfig(gpu_memory_limit=96 * 2**20).as_code() == "gl.GcylonConfig(gpu_memory_limit='96MiB')"
+    assert "chunk_size_bytes=5000)" in GcylonConfig(chunk_size_bytes=5000).as_code(), "what no unit says exactly"
     assert GcylonConfig(min_chunk_rows=5).as_code() == "gl.GcylonConfig(min_chunk_rows=5)"
 
 

@@ -81,6 +81,8 @@ def test_no_other_user_can_listen_to_what_cells_print(folder: Path) -> None:
             except OSError:
                 assert time.monotonic() < until and server.poll() is None, (folder / "log").read_text()
                 time.sleep(0.2)
+        shown = ask(port, "/lab/api/settings/@jupyterlab/docmanager-extension:plugin")["schema"]["properties"]
+        assert shown["defaultViewers"]["default"] == {"markdown": "Markdown Preview"}, "pages are not shown as source"
         made = ask(port, "/api/kernels", "POST")["id"]
         connection = runtime / f"kernel-{made}.json"
         assert what_is_printed(connection) == "42\n"
@@ -102,7 +104,9 @@ def test_kernels_stay_on_ports_where_one_says_so_or_names_would_be_too_long(
     started: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda path, command: started.append(command))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(folder))
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(folder))
     for arguments in ([], ["--KernelManager.transport=tcp"]):
         open_lab(str(folder / "work"), arguments)
+    assert all("--LabApp.default_url=/lab/tree/index.md" in command for command in started)
     assert "--KernelManager.transport=ipc" in started[0] and "--KernelManager.transport=ipc" not in started[1]
     assert private_kernels(Path("/" + "x" * 55)) and not private_kernels(Path("/" + "x" * 56))

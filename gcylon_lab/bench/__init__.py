@@ -1,1 +1,1 @@
-"""Measurements that the README's figures come from, each a sub-command of ``gcylon-lab bench``."""
+"""Measurements that the page of figures come from, each a sub-command of ``gcylon-lab bench``."""

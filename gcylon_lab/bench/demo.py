@@ -154,7 +154,7 @@ class Demo:
         write_chrome_trace(self.out / "trace.json", snapshots)
         html_report(self.out / "report.html", snapshots, title="gcylon-lab demo")
         self.say(f"report   {self.out / 'report.html'}   opens in a browser, without a network")
-        self.say(f"trace    {self.out / 'trace.json'}   opens in ui.perfetto.dev or chrome://tracing")
+        self.say(f"trace    {self.out / 'trace.json'}   opens in ui.perfetto.dev")
         self.say(f"record   {self.out / 'snapshots.json'}   for `gcylon-lab report`")
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Snapshots as a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+"""Snapshots as a Chrome trace, which Perfetto's page (ui.perfetto.dev) opens.
 
 A rank is a process. Its threads are the operations, then the spans of each
 thread that recorded; spans that overlap without nesting get lanes of their

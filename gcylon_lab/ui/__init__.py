@@ -6,10 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
+    "App": ".application",
     "ClusterCard": ".controls.cluster_card",
     "Dashboard": ".dashboard",
     "Panel": ".panel_widget",
     "Tuner": ".controls.tuner",
+    "app": ".application",
     "compare": ".controls.comparison",
     "dashboard_figure": ".figures.figures",
     "html_report": ".report",
@@ -18,6 +20,7 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from .application import App, app
     from .controls.cluster_card import ClusterCard
     from .controls.comparison import compare
     from .controls.tuner import Tuner
@@ -28,10 +31,12 @@ if TYPE_CHECKING:
     from .report import html_report
 
 __all__ = [
+    "App",
     "ClusterCard",
     "Dashboard",
     "Panel",
     "Tuner",
+    "app",
     "compare",
     "dashboard_figure",
     "html_report",

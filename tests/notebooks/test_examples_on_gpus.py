@@ -1,4 +1,4 @@
-"""What the README and the tutorials show, run on GPU engines: `python -m pytest -m gpu tests/notebooks`."""
+"""What the guide and the tutorials show, run on GPU engines: `python -m pytest -m gpu tests/notebooks`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gcylon_lab.tutorials import make_tpch
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "notebooks" / "guide_start.md").read_text()
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +22,9 @@ def gpu_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GCYLON_GPU_MEMORY_FRACTION", "0.2")
 
 
-def test_the_ten_lines_of_the_readme(tmp_path: Path) -> None:
+def test_the_ten_lines_of_the_guide(tmp_path: Path) -> None:
     make_tpch(tmp_path, 0.02)
-    code = README.partition("```python\n")[2].partition("```")[0]
+    code = GUIDE.partition("```python\n")[2].partition("```")[0]
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "shuffle: staged" in done.stdout and "l_orderkey" in done.stdout and "pinned" in done.stdout

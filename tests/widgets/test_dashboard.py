@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 import threading
 import time
 import weakref
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from replay import Replay, ReplaySource, eventually, settle
 
-from gcylon_lab.errors import GcylonError
+from gcylon_lab.errors import ArgumentError, GcylonError
 from gcylon_lab.ui.dashboard import Dashboard, as_source
 from gcylon_lab.ui.figures.figures import figure_dict
 from gcylon_lab.ui.figures.theme import DARK, LIGHT
@@ -59,7 +60,7 @@ def test_the_figure_gains_points_while_the_ranks_work(dashboard: Dashboard, sour
     shown(dashboard, source, 7.0)
     assert points(dashboard) == before + 80
     assert eventually(lambda: "#3 allgather" in dashboard.headline.value)
-    assert eventually(lambda: "#2 shuffle" in dashboard.numbers.value)
+    assert eventually(lambda: "#2 shuffle" in dashboard.numbers.html)
     assert eventually(lambda: "MPI" in dashboard.headline.value or not source.tell())
 
 
@@ -327,6 +328,41 @@ def test_the_report_button_writes_the_file(
     dashboard.save.click()
     assert eventually(lambda: "written" in dashboard.saved.value)
     assert (tmp_path / "gcylon_lab_report.html").stat().st_size > 1_000_000
+
+
+def test_compact_is_memory_phases_and_what_runs(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 10.5)
+    memory, others, _ = dashboard.lives
+    assert eventually(lambda: others.widget.layout.yaxis3.visible)
+    high = memory.widget.layout.height + others.widget.layout.height
+    dashboard.compact.value = True
+    assert eventually(lambda: memory.widget.layout.height + others.widget.layout.height < min(high, 560))
+    assert "gcylon-compact" in dashboard._root._dom_classes
+    assert others.widget.layout.yaxis2.visible and not others.widget.layout.yaxis3.visible
+    assert eventually(lambda: dashboard.running.value.startswith('<div class="gcylon-running">▶ <b>#4 shuffle'))
+    assert "<progress" in dashboard.running.value
+    dashboard.compact.value = False
+    assert eventually(lambda: others.widget.layout.yaxis3.visible)
+    assert not dashboard.errors.value
+
+
+def test_an_operation_of_the_table_is_shown_in_the_panels(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 16.0)
+    titles = lambda: " ".join(a.text for a in dashboard.lives[2].widget.layout.annotations)  # noqa: E731
+    assert eventually(lambda: "Peaks: which rank in #" in titles())
+    for number in (2, 5):
+        dashboard.numbers.chosen = number  # as a click does
+        assert eventually(lambda number=number: f"Peaks: which rank in #{number}?" in titles())
+
+
+def test_without_sidecar_docking_says_what_to_install_and_what_to_do_instead(
+    dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sidecar", None)
+    with pytest.raises(GcylonError, match=r"gcylon-lab\[dock\].* Create New View for Output"):
+        dashboard.dock()
+    with pytest.raises(ArgumentError, match="Expected 'right', 'left'"):
+        dashboard.dock("middle")
 
 
 def test_nothing_shown_is_no_json(dashboard: Dashboard, source: ReplaySource) -> None:

@@ -17,6 +17,7 @@ from gcylon_lab.ui.figures.figures import (
     PAGES,
     figure_dict,
     memory_dict,
+    panel_dict,
     panel_figure,
     rest_dict,
     time_dict,
@@ -56,7 +57,7 @@ def test_the_brush_spans_the_run_and_marks_nothing_but_the_stretch_shown() -> No
     assert layout["xaxis4"]["matches"] == "x" and layout["xaxis4"]["range"] == layout["xaxis"]["range"] == [12.0, 16.0]
     assert layout["xaxis4"]["rangeslider"]["range"] == [0.0, 16.0]
     whole = figure_dict(make_view(Replay(4).at(16.0)), LIGHT)
-    assert max(trace(whole, "brush")["y"]) == pytest.approx(max(trace(whole, "near")["y"]) / 0.64, rel=1e-3)
+    assert max(trace(whole, "brush")["y"]) == pytest.approx(max(trace(whole, "near")["y"]), rel=1e-3), "in its unit"
     assert not figure_dict(make_view([]), LIGHT)["layout"]["xaxis4"]["rangeslider"]["visible"]
 
 
@@ -71,9 +72,14 @@ def test_an_axis_says_its_unit_once(budget: int, unit: str) -> None:
 
 @pytest.mark.parametrize("snapshots", [[], Replay(4).at(0.0)], ids=["no rank", "no operation"])
 def test_an_empty_panel_says_what_will_appear_and_how(snapshots: list[dict[str, Any]]) -> None:
-    said = texts(figure_dict(make_view(snapshots), LIGHT))
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    said = texts(figure)
     assert 't.shuffle("key")' in said
-    assert "Nothing has been staged" in said
+    assert said.count("nothing yet") == (6 if not snapshots else 5), "and folds where it stands among others"
+    pointed_at = " ".join(a.get("hovertext", "") for a in figure["layout"]["annotations"])
+    assert "Nothing has been staged" in pointed_at and "Nothing has been staged" in texts(
+        panel_dict("staging", make_view(snapshots), LIGHT)
+    )
     assert ("%%px" in said) == (not snapshots)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from replay import Replay, ReplaySource
 
+import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
 from gcylon_lab.ui import html_report
+from gcylon_lab.ui.report import headline
 from gcylon_lab.units import MIB
 
 
@@ -52,7 +57,9 @@ def test_it_loads_nothing_and_carries_plotly_once(report: Path) -> None:
     loads.feed(html)
     assert loads.found == []
     assert loads.scripts == 3
-    assert len(re.findall(r"plotly\.js v\d", html)) == 1
+    packed = re.search(r'<script id="plotly" type="text/plain">(.*?)</script>', html)
+    assert packed is not None and b"plotly.js (cartesian" in gzip.decompress(b64decode(packed[1]))[:200]
+    assert len(html) < 1_500_000, "small enough to be sent"
     css = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
     assert css is not None and "url(" not in css[1] and "@import" not in css[1]
 
@@ -76,7 +83,8 @@ def test_its_figures_are_the_dashboards_in_light_and_dark(report: Path) -> None:
     found = re.search(r'<script id="figures" type="application/json">(.*?)</script>', report.read_text(), re.DOTALL)
     assert found is not None
     figures = json.loads(found[1])
-    assert set(figures) == {"light", "dark"}
+    assert set(figures) == {"light", "dark", "light narrow", "dark narrow"}
+    assert figures["light narrow"]["layout"]["height"] > 1.5 * figures["light"]["layout"]["height"]
     assert [t["meta"] for t in figures["light"]["data"]][:4] == ["rank0", "rank1", "rank2", "rank3"]
     assert figures["light"]["layout"]["font"] != figures["dark"]["layout"]["font"]
 
@@ -103,6 +111,29 @@ def test_of_a_cluster_and_of_nothing(tmp_path: Path) -> None:
     assert "#1 shuffle" in html_report(tmp_path / "a.html", source).read_text()
     assert "None was recorded." in html_report(tmp_path / "b.html", []).read_text()
     assert html_report(str(tmp_path / "b.html"), []).is_absolute()
+
+
+def test_it_begins_with_the_highest_peak_what_was_exceeded_and_how_long_it_took() -> None:
+    snapshots = Replay(4).at(16.0)
+    text = headline(snapshots)
+    assert re.fullmatch(
+        r"5 operations in .* · highest peak .* of 64 MiB \(\d+%\), in #\d \w+ · no budget was exceeded", text
+    )
+    snapshots[2]["operations"][2] |= {"measured_peak_bytes": 65 * MIB, "error": "RankLost: gone"}
+    text = headline(snapshots)
+    assert "highest peak 65 MiB of 64 MiB (102%), in #3 allgather · over budget: #3 allgather · failed: #3" in text
+    assert headline([]) == "Nothing has run."
+
+
+def test_it_says_settings_tables_calls_and_versions(tmp_path: Path) -> None:
+    source = ReplaySource()
+    source.at_s = 16.0
+    source.config = GcylonConfig(chunk_size_bytes="4MiB")
+    text = " ".join(said(html_report(tmp_path / "r.html", source)).split())
+    assert "chunk_size_bytes 4 MiB changed" in text and "spill_dir automatic" in text
+    assert "Tables now" in text and next(iter(source.tables())) in text
+    assert "Calls operation call why so #1 " in text
+    assert f"gcylon_lab {gl.__version__}" in text and "pandas 3" in text
 
 
 def said(path: Path) -> str:

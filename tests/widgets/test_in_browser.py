@@ -31,7 +31,14 @@ _CELLS = [
     "while source.calls != ['interrupt'] and time.monotonic() < until: time.sleep(0.1)\n"
     "print('HEARD', source.calls)",
     "dashboard",
+    "dashboard.dock()",
 ]
+# All controls, and what they are called.
+_UNNAMED = """[...document.querySelectorAll('.gcylon-dashboard :is(input, select, button, [role=slider])')]
+  .filter((one) => !(one.ariaLabel || one.title || one.textContent.trim())).map((one) => one.outerHTML)"""
+# Of the plots on the screen: how wide each is drawn, and how wide its place is.
+_WIDTHS = """[...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')]
+  .filter((plot) => plot.offsetParent).map((plot) => [plot._fullLayout.width, plot.clientWidth])"""
 # Of every view of the figure of memory: what is in it, and up to when.
 _VIEWS = """[...document.querySelectorAll('.gcylon-dashboard')]
   .map((view) => view.querySelector('.js-plotly-plot')?.data || [])
@@ -175,6 +182,42 @@ def test_the_dashboard_under_a_hand(browser: Any, tmp_path: Path) -> None:
         assert len({traces for traces, _ in views()}) == 1
         seen = views()[1][1]
         hand.until(lambda: views()[1][1] > seen, "the figure to go on where one of its views is on the screen")
+
+
+def test_it_fits_where_it_is(browser: Any, tmp_path: Path) -> None:
+    with jupyter(tmp_path, _CELLS, dark=False) as url:
+        page = browser.new_page(viewport={"width": 1366, "height": 768})
+        page.set_default_timeout(60_000)
+        hand = Hand(page, tmp_path)
+        hand.show(url)
+        fitted = lambda plots: [at == place for at, place in page.evaluate(_WIDTHS)] == [True] * plots  # noqa: E731
+        hand.until(lambda: fitted(3), "three plots as wide as their places")
+        hand.until(lambda: page.evaluate(_UNNAMED) == [], "a name for every control")
+
+        page.locator(".gcylon-dashboard button:has-text('compact')").click()
+        hand.until(lambda: fitted(2), "two plots, as wide as there is room")
+        high = "document.querySelector('.gcylon-dashboard').getBoundingClientRect().height"
+        hand.until(lambda: page.evaluate(high) < 640, "all of it on one screen, below JupyterLab's own bars")
+        page.locator(".gcylon-dashboard button:has-text('compact')").click()
+        hand.until(lambda: fitted(3), "three plots again")
+
+        row = page.locator(".gcylon-dashboard tbody tr:has-text('#1 ')")
+        row.click()
+        hand.until(lambda: page.locator("text=Peaks: which rank in #1?").count(), "panels that follow a click")
+
+        page.keyboard.press("Control+b")  # the file browser goes
+        page.set_viewport_size({"width": 640, "height": 900})
+        below = "[...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')].map((p) => p.offsetLeft)"
+        hand.until(lambda: fitted(3) and len(set(page.evaluate(below))) == 1, "one column")
+        keep(page, tmp_path, "dashboard narrow")
+
+        pytest.importorskip("sidecar", reason="pip install '.[dock]' brings sidecar")
+        page.set_viewport_size({"width": 1366, "height": 768})
+        hand.run(4)
+        docked = "[...document.querySelectorAll('.gcylon-dashboard')].filter((d) => !d.closest('.jp-NotebookPanel'))"
+        hand.until(lambda: page.evaluate(f"{docked}.length") == 1, "a panel beside the notebook")
+        hand.until(lambda: page.evaluate(f"{docked}[0].querySelectorAll('.js-plotly-plot').length") == 3, "its plots")
+        keep(page, tmp_path, "dashboard docked")
 
 
 class Hand:

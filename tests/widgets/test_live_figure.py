@@ -63,7 +63,7 @@ def test_a_panel_comes_and_goes_with_what_it_shows() -> None:
     assert live.widget.layout.legend6.orientation == "h" and live.widget.layout.xaxis.anchor == "y7"
     assert [trace.yaxis for trace in live.widget.data if trace.meta in ("gpu0", "gpu1")] == ["y7", "y7"]
     live.show(figures[2])
-    assert live.widget.layout.height == without and live.widget.layout.xaxis.anchor == "y3"
+    assert live.widget.layout.height == without and live.widget.layout.xaxis.anchor == "y2"
     assert not [trace for trace in live.widget.data if trace.yaxis == "y7"]
     assert live.widget.layout.yaxis7.domain is None, "an axis without a trace takes no room"
     live.show(figures[1])

@@ -40,11 +40,12 @@ def test_above_eight_ranks_there_is_a_band_a_median_and_the_worst_by_name(ranks:
 
 def test_numbers_alone_are_called_ranks() -> None:
     assert [trace(draw(2), f"rank{r}")["name"] for r in range(2)] == ["rank 0", "rank 1"]
-    assert [trace(draw(4), f"rank{r}")["name"] for r in range(4)] == ["rank 0", "1", "2", "3"]
+    few, many = (re.sub("<.*?>", "", texts(draw(ranks))) for ranks in (4, 5))
+    assert "━━ rank 0  ╍╍ rank 1  ┅┅ rank 2" in few and "rank ━━ 0  ╍╍ 1  ┅┅ 2" in many
 
 
-@pytest.mark.parametrize("key", ["memory", "gpus"])
-def test_a_legend_that_would_need_several_rows_is_a_row_of_text(key: str) -> None:
+def test_a_legend_that_would_need_several_rows_is_a_row_of_text() -> None:
+    key = "gpus"
     few, many = (panel_dict(key, make_view(Replay(n, gpus=n).at(12.0)), LIGHT) for n in (3, 8))
     for figure, legends in ((few, 3), (many, 0)):
         lines = [t for t in figure["data"] if re.fullmatch(r"(rank|gpu)\d", t["meta"])]
@@ -98,7 +99,7 @@ def test_a_budget_far_above_use_is_said_instead_of_flattening_the_lines() -> Non
     used = snapshots[0]["samples"]["used_bytes"]
     snapshots[0]["samples"]["limit_bytes"][used.index(max(used))] = max(used)  # for a moment, within the first one
     said = texts(figure_dict(make_view(snapshots), LIGHT))
-    assert "budget 8 GiB now, above this scale" in said and "used" not in said
+    assert "budget 8 GiB, above this scale" in said and "used" not in said
     assert figure["layout"]["yaxis6"]["visible"] is False
 
 
@@ -111,13 +112,13 @@ def test_the_budget_that_operations_keep_is_the_one_shown_and_holds_between_two_
         s["samples"]["limit_bytes"] = [64 * MIB if any(a <= n <= b for a, b in spans) else 8 * GIB for n in t]
     peak = max(s["operations"][4]["measured_peak_bytes"] for s in snapshots)
     figure = figure_dict(make_view(snapshots), LIGHT)
-    assert f"budget of #5: 64 MiB, {peak / (64 * MIB):.0%} used" in texts(figure)
+    assert f"budget of #5 64 MiB; {peak / (64 * MIB):.0%} used" in texts(figure)
     assert figure["layout"]["yaxis6"]["range"][1] == pytest.approx(125) and figure["layout"]["yaxis6"]["visible"]
     line = trace(figure, "budget")
     since = (snapshots[0]["operations"][1]["start_ns"] - snapshots[0]["samples"]["t_ns"][0]) / 1e9
     assert {y for x, y in zip(line["x"], line["y"], strict=True) if x > since + 0.1} == {64.0}
     assert line["y"][0] is None, "what is above the scale is not drawn up to its edge"
-    assert max(trace(figure, "brush")["y"]) > 60, "percent of that budget, not of the ranks' own"
+    assert max(trace(figure, "brush")["y"]) == pytest.approx(max(max(trace(figure, f"rank{r}")["y"]) for r in (0, 1)))
 
 
 def test_percent_axis_is_aligned_with_the_budget() -> None:
@@ -135,7 +136,7 @@ def test_operations_are_shaded_where_they_ran_and_named() -> None:
     assert [s["x0"] for s in shapes] == pytest.approx([(n - origin) / 1e9 for n in first], abs=1e-3)
     assert [s["x1"] for s in shapes][:3] == pytest.approx([(n - origin) / 1e9 for n in last], abs=1e-3)
     said = [n.partition(" ·")[0] for n in texts(figure).splitlines() if n.startswith("#")]
-    assert said[:4] == ["#4 shuffle", "#3", "#2 shuffle", "#1"], "those without room for a name have their number"
+    assert said[:4] == ["#1", "#2 shuffle", "#3", "#4 shuffle"], "those without room for a name have their number"
 
 
 @pytest.mark.parametrize("window_s", [3.0, 20.0, None])
@@ -159,7 +160,8 @@ def test_names_and_numbers_of_many_operations_do_not_meet_in_a_narrow_panel(wind
         boxes.append((at - wide, at) if a["xanchor"] == "right" else (at, at + wide))
     assert len(boxes) >= 3 and boxes[0][0] >= -1 and boxes[-1][1] <= plot_pixels + 1
     assert all(right + character <= left for (_, right), (left, _) in pairwise(boxes))
-    assert any("shuffle" in a["text"] for a in names), "the latest has its name"
+    least = 3 if window_s else 8
+    assert len(names) >= least, "most have their number at least"
 
 
 def test_a_running_operation_reaches_to_now_and_says_its_round() -> None:
@@ -173,7 +175,7 @@ def test_a_failed_operation_is_marked() -> None:
     snapshots[1]["operations"][1]["error"] = "disk full"
     assert "#2 ✗" in texts(figure_dict(make_view(snapshots), LIGHT)).splitlines()
     snapshots[1]["operations"][4]["error"] = "disk full"
-    assert "#5 repartition ✗" in texts(figure_dict(make_view(snapshots), LIGHT)).splitlines()
+    assert re.search(r"^#5.* ✗$", texts(figure_dict(make_view(snapshots), LIGHT)), re.MULTILINE)
 
 
 def test_samples_above_ninety_percent_are_marked_and_named() -> None:
@@ -182,19 +184,23 @@ def test_samples_above_ninety_percent_are_marked_and_named() -> None:
     assert near["y"] and min(near["y"]) > 0.9 * 64
     assert near["marker"]["symbol"] == "triangle-up"
     note = next(a for a in figure["layout"]["annotations"] if "over 90%: raise limit" in a["text"])
-    assert note["xref"] == "x domain" and 0 <= note["x"] <= 1 - 0.02 * len(note["text"]), "it stays in its panel"
-    snapshots = Replay(2).at(12.0)
-    for s in snapshots:
-        count = len(s["samples"]["t_ns"])
-        s["samples"]["limit_bytes"] = [64 * MIB] * (count - 9) + [4 * MIB] * 9
-        s["samples"]["used_bytes"] = [30 * MIB] * (count - 9) + [int(3.9 * MIB)] * 9
-    low = figure_dict(make_view(snapshots), LIGHT)
-    note = next(a for a in low["layout"]["annotations"] if "over 90%: raise limit" in a["text"])
-    assert note["yanchor"] == "bottom" and note["yshift"] > 0, "not over the time axis"
+    assert note["yref"] == "paper" and note["y"] > figure["layout"]["yaxis"]["domain"][1], "beside the curves"
     quiet = Replay(2).at(0.5)
     assert near_budget(make_view(quiet)) == []
     quiet[1]["samples"]["used_bytes"][-1] = 63 * MIB
     assert near_budget(make_view(quiet)) == [(1, pytest.approx(63 / 64))]
+
+
+def test_the_measured_peak_is_marked_also_where_samples_missed_it() -> None:
+    snapshots = Replay(2).at(16.0)
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    assert trace(figure, "peak")["y"] == [max(max(trace(figure, f"rank{r}")["y"]) for r in (0, 1))]
+    third = snapshots[1]["operations"][2]
+    third["measured_peak_bytes"] = 70 * MIB
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    assert trace(figure, "peak")["y"] == [70.0] and "○ peak 70 MiB in #3" in texts(figure)
+    start = (third["start_ns"] - snapshots[0]["samples"]["t_ns"][0]) / 1e9
+    assert start - 0.3 <= trace(figure, "peak")["x"][0] <= start + (third["end_ns"] - third["start_ns"]) / 1e9 + 0.3
 
 
 def test_lines_are_bounded_and_keep_the_peak() -> None:

@@ -331,7 +331,7 @@ def test_the_code_sets_the_config_and_runs_the_operation(tuner: TunerBox) -> Non
     planner.code_button.value = True
     planner.table.value, planner.strategy.value = "lineitem", "staged"
     assert eventually(lambda: "result = lineitem.shuffle(on=" in planner.code.value)
-    assert "strategy=" in planner.code.value and "gpu_memory_limit=67108864" in planner.code.value
+    assert "strategy=" in planner.code.value and "gpu_memory_limit=&#x27;64MiB&#x27;" in planner.code.value
     tuner.form.preset.value = "default"
     assert "lab.config = gl.GcylonConfig()\n" in planner.code.value
 

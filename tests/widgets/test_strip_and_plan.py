@@ -164,6 +164,9 @@ def test_a_plan_changes_with_the_limit() -> None:
 def test_one_round_is_one_round_and_nothing_overflows_the_bar() -> None:
     plan = plan_of(gpu_memory_limit=256 * MIB) | {"rounds": 1, "predicted_peak_bytes": 4 * GIB, "budget_bytes": GIB}
     assert "1 round of" in plan_sentence(plan)
+    used = [peak - 7 * 1024 for peak in plan["predicted_peaks"]]
+    assert f", 7 KiB more than the {readable(max(used))} in use · " in plan_sentence(plan, used)
+    assert "more than" not in plan_sentence(plan)
     assert "width:100.0%" in plan_html(plan)
 
 

@@ -120,7 +120,7 @@ def test_verb_strategy_and_switches_change_the_plan(tuner: TunerBox) -> None:
 
 def test_presets_reset_and_code(tuner: TunerBox, source: ReplaySource) -> None:
     tuner.planner.code_button.value = True
-    assert "lab.config = gl.GcylonConfig(\n    gpu_memory_limit=67108864)" in tuner.planner.code.value
+    assert "lab.config = gl.GcylonConfig(\n    gpu_memory_limit=&#x27;64MiB&#x27;)" in tuner.planner.code.value
     tuner.form.preset.value = "low memory"
     assert tuner.config == GcylonConfig.low_memory()
     assert (tuner.form.chunk.value, tuner.form.rows.value, tuner.form.limit.value) == ("4 MiB", 256, 0)

@@ -60,7 +60,7 @@ def main() -> None:
         if sources != 1:
             raise GcylonError(
                 f"The page of dask's dashboard has {sources} sources with widths of bars, not 1.",
-                advice="Take the dask that the README names.",
+                advice="Take the dask that notebooks/figures.md names.",
             )
 
         def step(repeats: int) -> Answer:

@@ -33,7 +33,7 @@ _RESTART = (
 
 
 class ClusterBox:
-    """Headline, a chip for each rank, and the buttons interrupt, revoke and restart.
+    """Headline, a chip for each rank, the buttons interrupt and restart, and revoke under more.
 
     Parameters
     ----------
@@ -56,10 +56,10 @@ class ClusterBox:
         self._route = _route(source)
         self.headline, self.chips, self.said = w.HTML(), w.HTML(), w.HTML()
         self._make_buttons()
-        buttons = w.HBox([self.interrupt, self.revoke, self.restart], layout=w.Layout(flex="0 0 auto"))
-        top = w.HBox(
-            [self.headline, buttons], layout=w.Layout(justify_content="space-between", align_items="flex-start")
-        )
+        self.buttons = w.HBox([self.interrupt, self.restart, self.more, self.revoke])
+        self.buttons.add_class("gcylon-buttons")
+        top = w.HBox([self.headline, self.buttons])
+        top.add_class("gcylon-top")
         self.box = w.VBox([top, self.chips, self.said], layout=w.Layout(width="100%"))
 
     def _make_buttons(self) -> None:
@@ -67,9 +67,17 @@ class ClusterBox:
         self.interrupt = w.Button(description="interrupt", icon="pause", layout=layout, tooltip=_NOTHING_RUNS)
         self.revoke = w.Button(description="revoke", icon="chain-broken", layout=layout, tooltip=_NOTHING_RUNS)
         self.restart = w.Button(description="restart", icon="refresh", layout={"width": "118px"}, tooltip=_RESTART)
+        self.more = w.ToggleButton(
+            description="more", layout={"width": "64px"}, tooltip="What is rarely needed: revoke, which frees ranks"
+        )
+        self.more.observe(self._show_more, "value")
+        self._show_more(None)
         self.interrupt.on_click(lambda _: self._hands.request("interrupt", self._interrupt))
         self.revoke.on_click(lambda _: self._hands.request("revoke", self._revoke))
         self.restart.on_click(self._restart_clicked)
+
+    def _show_more(self, _change: Any) -> None:
+        self.revoke.layout.display = "" if self.more.value else "none"
 
     # --- what is shown ---
 

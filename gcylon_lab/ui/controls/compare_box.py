@@ -18,9 +18,9 @@ from ..figures.series import readable
 from ..live.live_widget import set_html
 from ..live.source import Source
 from ..live.worker import Worker
-from .comparison import NOT_RUN, Row, Variant, caller, run, variants
+from .comparison import NOT_RUN, Row, Variant, call_of, run, variants
 from .comparison_text import comparison_html
-from .planned import OTHERS, Planned
+from .planned import Planned
 from .settings import PRESETS, preset
 
 _WAYS = ("strategies", "settings")
@@ -153,14 +153,10 @@ class CompareBox:
     def _run(self) -> None:
         planned = self._planned()
         table = self._source.handles()[planned.table]
-        arguments = planned.arguments()
-        for name in OTHERS:
-            if name in arguments:
-                arguments[name] = self._source.handles()[arguments[name]]
         chosen, rows = self._variants(planned), dict[str, Row]()
         self._begin(len(chosen))
         try:
-            call = caller(table, planned.verb, (), arguments)
+            call = call_of(self._source, planned)
             for row in run(table, planned.verb, call, chosen, self.repeat.value, is_stopped=self._stop.is_set):
                 rows[row["name"]] = row
                 self._show(planned, chosen, rows)

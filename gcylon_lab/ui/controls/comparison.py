@@ -12,8 +12,9 @@ from ...config import GcylonConfig
 from ...engine.plan.plan import STRATEGIES, check_strategy
 from ...errors import ArgumentError, ClusterError, GcylonError, RankLost, Revoked
 from ...profiling.report import summary
+from ..live.source import Source
 from .comparison_text import comparison_html, comparison_text
-from .planned import VERBS
+from .planned import OTHERS, VERBS, Planned
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,6 +156,13 @@ def variants(configs: Mapping[str, GcylonConfig] | None, strategies: Sequence[st
     if not made:
         raise ArgumentError("There is nothing to compare.", advice="Give configs={'name': config, ...}, or strategies.")
     return made
+
+
+def call_of(source: Source, planned: Planned) -> Callable[..., DistTable]:
+    """Return a function of strategy and config that runs what is planned, on the tables of its source."""
+    handles, arguments = source.handles(), planned.arguments()
+    others = {name: handles[arguments[name]] for name in OTHERS if name in arguments}
+    return caller(handles[planned.table], planned.verb, (), arguments | others)
 
 
 def caller(table: DistTable, verb: str, args: Sequence[Any], arguments: Mapping[str, Any]) -> Callable[..., DistTable]:

@@ -51,8 +51,15 @@ class Measured:
 Speeds = Mapping[str, Measured]
 
 
-def plan_sentence(plan: Mapping[str, Any]) -> str:
-    """Return a step of a plan in words: strategy, rounds, bytes a round, predicted peak, reason, notes."""
+def plan_sentence(plan: Mapping[str, Any], used: Sequence[int] = ()) -> str:
+    """Return a step of a plan in words: strategy, rounds, bytes a round, predicted peak, reason, notes.
+
+    Parameters
+    ----------
+    plan : mapping
+    used : sequence of int, optional
+        What each rank has in use now; the sentence says what the plan adds to it.
+    """
     rounds, peak, budget = int(plan["rounds"]), int(plan["predicted_peak_bytes"]), int(plan["budget_bytes"])
     share = f" ({percent(peak / budget)})" if budget else ""
     size = f"{format_count(rounds)} round{'s' * (rounds != 1)} of at most {readable(plan['round_bytes'])} a rank"
@@ -60,10 +67,19 @@ def plan_sentence(plan: Mapping[str, Any]) -> str:
     means = _MEANS.get(plan["strategy"], "")
     sentence = (
         f"{plan['strategy']}{f', {means}' if means else ''}: {size} · predicted peak {readable(peak)} of "
-        f"{readable(budget)}{share} · {plan['reason']}"
+        f"{readable(budget)}{share}{_added(plan, used)} · {plan['reason']}"
     )
     sentence += (f" ({plan['assumption']})" if plan.get("assumption") else "") + "."
     return " ".join([sentence, *(f"{note[:1].upper()}{note[1:]}." for note in plan.get("notes") or ())])
+
+
+def _added(plan: Mapping[str, Any], used: Sequence[int]) -> str:
+    peaks = list(plan.get("predicted_peaks") or ())
+    if not used or len(used) != len(peaks):
+        return ""
+    worst = max(range(len(peaks)), key=peaks.__getitem__)
+    more = int(peaks[worst]) - int(used[worst])
+    return f", {readable(more)} more than the {readable(used[worst])} in use" if more >= 0 and used[worst] else ""
 
 
 def alternatives_text(plan: Mapping[str, Any], speeds: Speeds | None = None) -> str:
@@ -124,7 +140,7 @@ def measured_speeds(snapshots: Sequence[Snapshot], verb: str, nbytes: int) -> di
     return speeds
 
 
-def plan_html(plan: Mapping[str, Any], speeds: Speeds | None = None) -> str:
+def plan_html(plan: Mapping[str, Any], speeds: Speeds | None = None, used: Sequence[int] = ()) -> str:
     """Return the plan as HTML: the sentence, a bar of the predicted peak in the budget, the alternatives.
 
     Where a step follows, each has these to itself, under its name.
@@ -134,14 +150,16 @@ def plan_html(plan: Mapping[str, Any], speeds: Speeds | None = None) -> str:
     plan : mapping
     speeds : mapping, optional
         Of the first step, as for `alternatives_text`.
+    used : sequence of int, optional
+        What each rank has in use now.
     """
     then = plan.get("then")
     if not then:
-        return _step_html(plan, speeds, "")
-    return _step_html(plan, speeds, f"First: {plan['verb']}") + _step_html(then, None, f"Then: {then['verb']}")
+        return _step_html(plan, speeds, "", used)
+    return _step_html(plan, speeds, f"First: {plan['verb']}", used) + _step_html(then, None, f"Then: {then['verb']}")
 
 
-def _step_html(step: Mapping[str, Any], speeds: Speeds | None, name: str) -> str:
+def _step_html(step: Mapping[str, Any], speeds: Speeds | None, name: str, used: Sequence[int] = ()) -> str:
     share = min(100.0, 100 * int(step["predicted_peak_bytes"]) / (int(step["budget_bytes"]) or 1))
     bar = (
         f'<div class="gcylon-bar" title="predicted peak in the budget"><i style="width:{share:.1f}%"></i>'
@@ -149,4 +167,4 @@ def _step_html(step: Mapping[str, Any], speeds: Speeds | None, name: str) -> str
     )
     head = f'<div class="gcylon-heading">{escape(name)}</div>' if name else ""
     others = escape(alternatives_text(step, speeds))
-    return f'<div class="gcylon-plan">{head}{escape(plan_sentence(step))}{bar}<small>{others}</small></div>'
+    return f'<div class="gcylon-plan">{head}{escape(plan_sentence(step, used))}{bar}<small>{others}</small></div>'

@@ -88,8 +88,8 @@ class Planner:
         self.box = w.VBox([row, self.plan, self.code, self.compare_box.box], layout={"width": "100%"})
 
     def _make_choices(self) -> None:
-        self.verb = w.Dropdown(options=VERBS, layout={"width": "136px"})
-        self.table = w.Dropdown(options=[], layout={"width": "130px"})
+        self.verb = w.Dropdown(options=VERBS, layout={"width": "136px"}, tooltip="The operation to plan")
+        self.table = w.Dropdown(options=[], layout={"width": "130px"}, tooltip="The table")
         self.keys = w.Combobox(
             options=[], ensure_option=False, continuous_update=False, placeholder="key columns",
             tooltip="Key columns; several with commas between them", layout={"width": "120px"},
@@ -100,7 +100,9 @@ class Planner:
         self.root = w.BoundedIntText(
             min=0, max=ranks - 1, layout={"width": "64px"}, tooltip=f"A rank, 0 to {ranks - 1}"
         )
-        self.strategy = w.Dropdown(options=STRATEGIES, layout={"width": "92px"})
+        self.strategy = w.Dropdown(
+            options=STRATEGIES, layout={"width": "92px"}, tooltip="The strategy: auto takes the first that fits"
+        )
         by, other, rank = _named("by", self.keys), _named("with", self.other, self.how), _named("rank", self.root)
         self._shown_for = (
             (WITH_KEYS, (by, self.keys)), (WITH_OTHER, (other, self.other)), (("join",), (self.how,)),
@@ -120,6 +122,14 @@ class Planner:
             choice.observe(self._choose_other, "value")
         for choice in (self.verb, self.table, self.keys, self.other, self.how, self.root, self.strategy):
             choice.observe(self._chosen, "value")
+
+    def extend(self, name: Any, first: Any, button: Any, below: Any) -> None:
+        """Put more into its row: a named control before the verb, a button before the others, and what stands below."""
+        named = w.HBox([name, first], layout={"align_items": "center", "flex": "0 0 auto"})
+        self._choices.children = (named, *self._choices.children)
+        self.buttons.children = (button, *self.buttons.children)
+        row, *rest = self.box.children
+        self.box.children = (row, below, *rest)
 
     def planned(self) -> Planned:
         """Return the operation that is chosen."""
@@ -188,7 +198,8 @@ class Planner:
         try:
             plan = planned.plan(tables, config)
             nbytes = sum(int(info["nbytes"]) for info in tables[planned.table])
-            html = plan_html(plan.as_dict(), measured_speeds(self._snapshots(), planned.verb, nbytes))
+            used = [int(info["used_bytes"]) for info in tables[planned.table]]
+            html = plan_html(plan.as_dict(), measured_speeds(self._snapshots(), planned.verb, nbytes), used)
         except GcylonError as error:
             html = f'<div class="gcylon-error">{escape(str(error))}</div>'
         below = [

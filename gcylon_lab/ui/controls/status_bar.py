@@ -177,8 +177,8 @@ def headline_html(
     parts += [f"running <b>#{int(running['number'])} {escape(str(running['verb']))}</b>"] if running else []
     parts += [f"budget {readable(budget)} a rank"] if budget else []
     parts += _outside_texts(snapshots)
-    parts += [escape(str(status["transport"]))] if status.get("transport") else []
-    parts += [f"rows travel by {escape(route)}"] if route else []
+    way = f' title="rows travel by {escape(route)}"' if route else ""
+    parts += [f"<span{way}>{escape(str(status['transport']))}</span>"] if status.get("transport") else []
     if status.get("state") not in (None, "ready"):
         parts.append(f'<span class="gcylon-error">{escape(str(status["state"]))}</span>')
     parts += [_near_text(near)] if near else []

@@ -7,6 +7,7 @@ Pure: `figure_dict` and `panel_dict` return plain values and load no plotly;
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...config import nearest
@@ -59,6 +60,9 @@ PAGES: dict[str, tuple[str, ...]] = {
 }
 _MEMORY_KEYS = ("memory", "memory_ranks", "brush")
 _TIME_KEYS = ("phases", "staging", "gpus", "staged_ranks")
+# Without anything to show they fold where they stand among others: a title says enough.
+_FOLDING = frozenset({"staging", "gpus", "staged_ranks", "uses", "peak_ranks", "plan", "traffic"})
+_COMPACT = frozenset({"memory", "memory_ranks", "phases"})
 _LEFT_KEYS = (*_MEMORY_KEYS, *_TIME_KEYS)
 _RIGHT_KEYS = ("uses", "peak_ranks", "plan", "traffic")
 _WHOLE, _BESIDE_BAR, _NARROW = (0.0, 1.0), (0.0, 0.94), (0.0, 0.5)
@@ -100,7 +104,7 @@ def panel_figure(
     snapshots, theme, window_s
         As of `dashboard_figure`.
     operation : int, optional
-        The operation whose peaks or traffic to show; by default the latest that has some.
+        The operation whose peaks or traffic to show; by default the one that runs, else the one that took longest.
     ranks : {"all", "worst"}, optional
         Whose memory to show: "worst" is the rank that came closest to its budget.
 
@@ -143,20 +147,26 @@ def check_panel(key: str) -> str:
     return key
 
 
-def figure_dict(view: View, theme: Theme) -> dict[str, Any]:
-    """Return data and layout of all panels in one figure; that of GPUs is there where a rank works on one."""
-    columns: list[Column] = [(LEFT, _present(_LEFT_KEYS, view)), (RIGHT, _RIGHT_KEYS)]
+def figure_dict(view: View, theme: Theme, *, narrow: bool = False) -> dict[str, Any]:
+    """Return data and layout of all panels in one figure, or narrow one below the other.
+
+    That of GPUs is there where a rank works on one.
+    """
+    left = _present(_LEFT_KEYS, view)
+    columns: list[Column] = [(_BESIDE_BAR, (*left, *_RIGHT_KEYS))] if narrow else [(LEFT, left), (RIGHT, _RIGHT_KEYS)]
     return _figure(view, theme, columns)
 
 
-def memory_dict(view: View, theme: Theme) -> dict[str, Any]:
-    """Return data and layout of the figure of memory alone, for a dashboard."""
-    return _figure(view, theme, [(_WHOLE, _present(_MEMORY_KEYS, view))], numbered=False, right=BESIDE_TIME)
+def memory_dict(view: View, theme: Theme, *, compact: bool = False) -> dict[str, Any]:
+    """Return data and layout of the figure of memory alone, for a dashboard; compact is without the overview."""
+    columns: list[Column] = [(_WHOLE, _present(_MEMORY_KEYS, view))]
+    return _figure(view, theme, columns, numbered=False, right=BESIDE_TIME, compact=compact)
 
 
-def time_dict(view: View, theme: Theme) -> dict[str, Any]:
+def time_dict(view: View, theme: Theme, *, compact: bool = False) -> dict[str, Any]:
     """Return data and layout of the figure of all else that has the time axis; it stands below that of memory."""
-    return _figure(view, theme, [(_WHOLE, _present(_TIME_KEYS, view))], right=BESIDE_TIME)
+    columns: list[Column] = [(_WHOLE, _present(_TIME_KEYS, view))]
+    return _figure(view, theme, columns, right=BESIDE_TIME, compact=compact)
 
 
 def rest_dict(view: View, theme: Theme, height: int = 0) -> dict[str, Any]:
@@ -169,7 +179,7 @@ def panel_dict(key: str, view: View, theme: Theme, *, height: int = 0) -> dict[s
     keys = PAGES[check_panel(key)]
     keys = keys if key == "gpus" else _present(keys, view)
     across = {"memory": _BESIDE_BAR, "traffic": _NARROW}.get(keys[0], _WHOLE)
-    return _figure(view, theme, [(across, keys)], height or _ALONE_HEIGHT)
+    return _figure(view, theme, [(across, keys)], height or _ALONE_HEIGHT, folds=False)
 
 
 def _present(keys: Sequence[str], view: View) -> tuple[str, ...]:
@@ -187,7 +197,17 @@ def _figure(
     *,
     numbered: bool = True,
     right: int = MARGIN["r"],
+    compact: bool = False,
+    folds: bool = True,
 ) -> dict[str, Any]:
-    slots, height = slots_of(columns, tall={"phases": lanes_height(view)}, height=height, numbered=numbered)
-    panels = {key: PANELS[key](view, theme) for key in PANELS if key in slots}
+    keys = [key for _, column in columns for key in column]
+    hidden = {key for key in keys if compact and key not in _COMPACT}
+    # What is hidden keeps its axes, and draws nothing.
+    nothing = make_view([])
+    panels = {key: PANELS[key](nothing if key in hidden else view, theme) for key in PANELS if key in keys}
+    panels |= {key: replace(panels[key], title="", lead="", empty="") for key in hidden}
+    folded = {key for key in _FOLDING - hidden if folds and key in panels and panels[key].empty}
+    slots, height = slots_of(
+        columns, tall={"phases": lanes_height(view)}, height=height, numbered=numbered, folded=folded, hidden=hidden
+    )
     return compose(view, panels, slots, height, theme, numbered=numbered, right=right)

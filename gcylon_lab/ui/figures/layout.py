@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .panels.panel import Panel
+from .panels.panel import Panel, empty_note
 from .theme import Theme
 from .view import View
 
@@ -33,10 +33,10 @@ class Place:
 # Names stay the same wherever a panel stands. What shares "x" shares the time axis: hovering one shows the same
 # instant in all.
 PLACES = {
-    "memory": Place("x", "y", "legend", 40, 160, 14, right="y6", grows=2.0),
+    "memory": Place("x", "y", "legend", 70, 160, 14, right="y6", grows=2.0),
     "memory_ranks": Place("x", "y8", "legend8", 22, 110, 12),
     "brush": Place("x4", "y9", "legend9", 20, 30, 12, grows=0.0),
-    "phases": Place("x", "y2", "legend2", 54, 128, 20, grows=2.0),
+    "phases": Place("x", "y2", "legend2", 82, 128, 20, grows=2.0),
     "staging": Place("x", "y3", "legend3", 40, 74, 12),
     "gpus": Place("x", "y7", "legend6", 40, 70, 12),
     "staged_ranks": Place("x5", "y10", "legend10", 84, 70, 38, grows=0.5),
@@ -48,6 +48,9 @@ PLACES = {
 }
 # A slider is drawn so far below the plot it belongs to, which itself is a pixel high (with less plotly clips nothing).
 _SLIDER_GAP = 15
+_FOLDED = Place("", "", "", 22, 1, 2, grows=0.0)  # of a panel without anything to show: its title in a line
+_HIDDEN = Place("", "", "", 0, 1, 0, grows=0.0)
+_OUTDENT = 46  # titles begin left of the plot, above the numbers of its axis: narrow figures have no other room
 _TICKS = 30  # below the lowest panel of a time axis, for its numbers and unit
 
 
@@ -62,13 +65,20 @@ class Slot:
     top: int
     bottom: int
     right: str = ""
+    folded: bool = False
 
 
 Column = tuple[tuple[float, float], Sequence[str]]
 
 
 def slots_of(
-    columns: Sequence[Column], *, tall: Mapping[str, int], height: int = 0, numbered: bool = True
+    columns: Sequence[Column],
+    *,
+    tall: Mapping[str, int],
+    height: int = 0,
+    numbered: bool = True,
+    folded: Collection[str] = (),
+    hidden: Collection[str] = (),
 ) -> tuple[dict[str, Slot], int]:
     """Return where the panels of columns stand, and the figure's height.
 
@@ -82,11 +92,20 @@ def slots_of(
         At least so high; by default as high as the highest column needs.
     numbered : bool, optional
         Whether the time axis has numbers; without, there is a figure below this one that has them.
+    folded : collection of str, optional
+        Panels of which only the title stands there.
+    hidden : collection of str, optional
+        Panels of which nothing stands there. They keep their axes, as folded ones do.
     """
-    places = {key: PLACES[key] for _, keys in columns for key in keys}
-    bodies = {key: max(place.body, tall.get(key, 0)) for key, place in places.items()}
+    flat = {**dict.fromkeys(folded, _FOLDED), **dict.fromkeys(hidden, _HIDDEN)}
+    places = {key: flat.get(key, PLACES[key]) for _, keys in columns for key in keys}
+    bodies = {key: place.body if key in flat else max(place.body, tall.get(key, 0)) for key, place in places.items()}
     ticks = _TICKS if numbered else 0
-    feet = {key: places[key].foot + ticks * _carries_time(key, keys) for _, keys in columns for key in keys}
+    feet = {
+        key: places[key].foot + ticks * _carries_time(key, [k for k in keys if k not in flat])
+        for _, keys in columns
+        for key in keys
+    }
     needs = [
         sum(places[k].head + bodies[k] + feet[k] for k in keys) + sum(MARGIN[s] for s in "tb") for _, keys in columns
     ]
@@ -99,14 +118,15 @@ def slots_of(
             place = places[key]
             top += place.head
             bottom = top + bodies[key] + int((height - need) * place.grows / growing)
-            slots[key] = Slot(place.x, place.y, place.legend, across, top, bottom, place.right)
+            own = PLACES[key]
+            slots[key] = Slot(own.x, own.y, own.legend, across, top, bottom, own.right, key in flat)
             top = bottom + feet[key]
     return slots, height
 
 
 def _carries_time(key: str, keys: Sequence[str]) -> bool:
     """Of panels that share the time axis the lowest carries its numbers."""
-    return key == [k for k in keys if PLACES[k].x == PLACES[key].x][-1] and PLACES[key].x == "x"
+    return PLACES[key].x == "x" and key in keys and key == [k for k in keys if PLACES[k].x == "x"][-1]
 
 
 def compose(
@@ -144,6 +164,7 @@ def compose(
             *_heading(panel, slot, height, theme),
             *_note(panel, slot, height, theme, alone=len(panels) == 1),
             *(_place(item, slot) for item in panel.annotations),
+            *([_place(empty_note(panel.empty, theme), slot)] if panel.empty and not slot.folded else []),
         ]
     if not numbered:
         layout["xaxis"] |= {**_NO_TICKS, "title": {"text": ""}}
@@ -176,9 +197,10 @@ def _place_axes(
         "domain": domain,
         "anchor": slot.x,
         "fixedrange": True,
+        "visible": not slot.folded,
         **_blank(panel),
     }
-    lowest = max((s for s in slots.values() if s.x == slot.x), key=lambda s: s.bottom)
+    lowest = max((s for s in slots.values() if s.x == slot.x), key=lambda s: (not s.folded, s.bottom))
     if slot.y == lowest.y:
         layout[_axis_key(slot.x)] = _across_axis(panel, slot, height, theme, view)
     if slot.right and panel.right_axis:
@@ -202,6 +224,7 @@ def _place_axes(
         "bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 11},
         "itemwidth": 30,
+        "visible": not slot.folded,
     }
 
 
@@ -214,6 +237,7 @@ def _across_axis(panel: Panel, slot: Slot, height: int, theme: Theme, view: View
         "title": {"text": panel.xaxis["title"], "standoff": 2, "font": {"size": 11}},
         "domain": list(slot.across),
         "anchor": slot.y,
+        "visible": not slot.folded,
         # A panel without data has the time axis all the same, which others share.
         **(_blank(panel) if slot.x != "x" or view.empty else {"showticklabels": True, "ticks": "outside"}),
     }
@@ -226,6 +250,8 @@ def _across_axis(panel: Panel, slot: Slot, height: int, theme: Theme, view: View
 
 def _blank(panel: Panel) -> dict[str, Any]:
     """Return what hides the scale of an axis that has nothing to measure."""
+    if panel.empty:
+        return {**_NO_TICKS, "showgrid": False, "title": {"text": ""}}
     if any(len(trace["x"]) for trace in panel.traces if trace["meta"] != "percent"):
         return {"showticklabels": True, "ticks": "outside"}
     return {**_NO_TICKS, "showgrid": False, "title": {"text": ""}}
@@ -268,7 +294,7 @@ def _place(item: dict[str, Any], slot: Slot) -> dict[str, Any]:
 
 def _note(panel: Panel, slot: Slot, height: int, theme: Theme, *, alone: bool) -> list[dict[str, Any]]:
     """Place a panel's note: under it, where none of the ticks are, or if it stands alone beside its title."""
-    if not panel.note:
+    if not panel.note or slot.folded:
         return []
     place = {"y": down(slot.top - 20, height), "yanchor": "bottom"}
     if not alone:
@@ -279,6 +305,12 @@ def _note(panel: Panel, slot: Slot, height: int, theme: Theme, *, alone: bool) -
 def _heading(panel: Panel, slot: Slot, height: int, theme: Theme) -> list[dict[str, Any]]:
     """Place the title, and what the panel comes to in words below it, where a legend would be."""
     parts = []
+    if slot.folded:
+        if not panel.title:
+            return []
+        text = f'<b>{panel.title}</b> <span style="font-size:11px;color:{theme.faint}">{panel.nothing}</span>'
+        place = {"y": down(slot.top, height), "yanchor": "bottom", "hovertext": panel.empty}
+        return [_text(text, slot.across[0], "left", 13, theme.text) | place | {"xshift": -_OUTDENT}]
     if panel.title:
         lines = panel.lead.count("<br>") + 1
         place = {"y": down(slot.top - 6 - 14 * lines, height), "yanchor": "bottom"}
@@ -286,7 +318,7 @@ def _heading(panel: Panel, slot: Slot, height: int, theme: Theme) -> list[dict[s
     if panel.lead:
         place = {"y": down(slot.top - 2, height), "yanchor": "bottom"}
         parts.append(_text(panel.lead, slot.across[0], "left", 11, theme.text) | place | {"align": "left"})
-    return parts
+    return [part | {"xshift": -_OUTDENT} for part in parts]
 
 
 def _text(text: str, x: float, xanchor: str, size: int, colour: str) -> dict[str, Any]:

@@ -36,12 +36,22 @@ class PhaseStyle:
 # ranks and between tiers in the middle, waiting at the bottom.
 PHASES: dict[str, PhaseStyle] = {
     "partition": PhaseStyle("#44AA99", "", 0),
+    "sort": PhaseStyle("#D9A62E", "", 0),
+    "merge": PhaseStyle("#A87414", "/", 0),
+    "group": PhaseStyle("#3B9A3B", "|", 0),
+    "match": PhaseStyle("#9467BD", "", 0),
+    "gather": PhaseStyle("#C79FE0", "\\", 0),
     "compute": PhaseStyle("#AA4499", "+", 0),
     "exchange": PhaseStyle("#6A7FDB", "/", 1),
-    "waiting": PhaseStyle("#9A9A9A", ".", 3),
+    "read": PhaseStyle("#5FA8C9", "", 2),
+    "write": PhaseStyle("#2E7391", "/", 2),
     "stage": PhaseStyle("#CC6677", "\\", 2),
     "unstage": PhaseStyle("#999933", "x", 2),
+    "waiting": PhaseStyle("#9A9A9A", ".", 3),
 }
+# What ranks record under other names: steps of these, and by their category whatever has no name here.
+_STEPS = {"sample": "sort", "select": "sort", "index": "match", "pick": "gather"}
+_KINDS = {"algorithm": "compute", "kernel": "compute", "memory": "compute", "transfer": "exchange", "sync": "waiting"}
 OTHER_PHASE = PhaseStyle("#A0743C", "-", 0)
 
 # What holds the budget: tables, what other libraries have handed over, what nobody claimed, and claims of others.
@@ -65,6 +75,11 @@ def rank_sign(rank: int) -> str:
     """Return a rank's line as text, for a key in one row where a legend would take several."""
     place = rank % len(RANK_COLOURS)
     return f'<span style="color:{RANK_COLOURS[place]}">{_DASH_SIGNS[place]}</span>'
+
+
+def phase_of(name: str, category: str) -> str:
+    """Return the phase that a span is drawn as; "" for what a user named, which has no style of its own."""
+    return name if name in PHASES else _STEPS.get(name) or _KINDS.get(category, "")
 
 
 def phase_style(name: str) -> PhaseStyle:

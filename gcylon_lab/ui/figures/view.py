@@ -15,6 +15,8 @@ from .series import Floats, clean, on_grid
 
 Snapshot = dict[str, Any]
 
+# About how wide panels are beside the settings and a file browser.
+NARROW_PLOT_PX = 260.0
 _OVERVIEW_CELLS = 200
 _STEPS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)
 _SERIES = ("used_bytes", "limit_bytes", "disk_bytes", "pinned_bytes", "rss_bytes")
@@ -117,10 +119,10 @@ class View:
     """What the panels draw: a stretch of time, the ranks in it, the operations in it.
 
     Times are seconds since ``origin_ns`` of the ranks' common clock. ``overview`` is the
-    largest share of its budget that any rank used, in percent, over all time that is known.
-    What a person chose: ``operation``, whose peaks and traffic are shown (None is the
-    latest), and whether only the memory of the worst rank is. ``until_s`` is where the
-    axis ends, if not at ``end_s``.
+    most that any rank had in use of its budget, in bytes, over all time that is known.
+    What a person chose: ``operation``, whose peaks and traffic are shown (None: see
+    `followed`), and whether only the memory of the worst rank is. ``until_s`` is where the
+    axis ends, if not at ``end_s``; ``plot_px`` is about how wide it is on the screen.
     """
 
     origin_ns: int
@@ -134,6 +136,7 @@ class View:
     operation: int | None = None
     worst_only: bool = False
     until_s: float | None = None
+    plot_px: float = NARROW_PLOT_PX
 
     @property
     def right_s(self) -> float:
@@ -162,6 +165,14 @@ class View:
         hosts = self.host_names()
         starts = [place for place in range(1, len(hosts)) if hosts[place] != hosts[place - 1]]
         return starts if len(starts) + 1 == len(set(hosts)) else []
+
+    def followed(self, able: Sequence[Operation]) -> Operation | None:
+        """Return the operation that panels of one operation show, of those that are able to: the one chosen; else the
+        one that runs; else the one that took longest, so that a `head` at the end hides nothing."""
+        named = [op for op in able if op.number == self.operation] or [op for op in able if op.running]
+        if named:
+            return named[-1]
+        return max(able, key=lambda op: op.seconds, default=None)
 
     def seconds(self, t_ns: float) -> float:
         """Return a time of the ranks' clock on the axis."""
@@ -197,6 +208,7 @@ def make_view(
     worst_only: bool = False,
     brush: bool = True,
     ahead: bool = False,
+    plot_px: float = NARROW_PLOT_PX,
 ) -> View:
     """Return the view of the ranks' snapshots.
 
@@ -215,6 +227,8 @@ def make_view(
         Whether all of the run is to be shown beside it; a page takes about as long to draw that as all the rest.
     ahead : bool, optional
         Let the axis end at the next whole step, so that it stays where it is from one drawing to most next ones.
+    plot_px : float, optional
+        About how wide a panel with the time axis is on the screen: how many names there is room for.
     """
     ordered = sorted(snapshots, key=lambda s: int(s["rank"]))
     origin = provenance_of(ordered) if origin_ns is None else origin_ns
@@ -230,7 +244,8 @@ def make_view(
     gpus = [_gpu_lines(told, origin, start) for told in gpus_of(ordered)]
     overview = _overview(whole if brush else [], end)
     end = max(end, start)
-    return View(origin, start, end, ranks, operations, ordered, gpus, overview, operation, worst_only, max(until, end))
+    until = max(until, end)
+    return View(origin, start, end, ranks, operations, ordered, gpus, overview, operation, worst_only, until, plot_px)
 
 
 def _next_step(end: float, shown: float) -> float:
@@ -245,11 +260,10 @@ def _overview(whole: Sequence[RankSeries], end: float) -> tuple[Floats, Floats]:
         return np.zeros(0), np.zeros(0)
     start = min(float(r.of("used_bytes")[0][0]) for r in told)
     edges = np.linspace(start, max(end, start + 1e-3), _OVERVIEW_CELLS + 1)
-    share = np.zeros(_OVERVIEW_CELLS)
+    most = np.zeros(_OVERVIEW_CELLS)
     for series in told:
-        used, limit = (on_grid(*series.of(name), edges) for name in ("used_bytes", "budget_bytes"))
-        share = np.maximum(share, np.divide(100 * used, limit, out=np.zeros(_OVERVIEW_CELLS), where=limit > 0))
-    return edges[1:], share
+        most = np.maximum(most, on_grid(*series.of("used_bytes"), edges))
+    return edges[1:], most
 
 
 def _rank_series(snapshot: Snapshot, origin: int) -> RankSeries:

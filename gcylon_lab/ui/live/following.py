@@ -12,13 +12,14 @@ import ipywidgets as w
 from ..figures.downsampling import Downsampler
 from ..figures.finalize_dead_ranks import with_dead_ended
 from ..figures.theme import NEUTRAL, THEMES, Theme
-from ..figures.view import View, make_view, provenance_of
+from ..figures.view import NARROW_PLOT_PX, View, make_view, provenance_of
 from .live import LiveFigure
 from .live_widget import LiveWidget
 
 # While an operation runs a page has no time to draw all at each news.
 _ALL_EVERY_S = 1.5
 _BETWEEN_S = 0.06
+MARGINS_PX = 108
 
 WINDOWS: dict[str, float | None] = {"last 30 s": 30.0, "last 2 min": 120.0, "last 10 min": 600.0, "everything": None}
 
@@ -41,7 +42,9 @@ class FollowingWidget(LiveWidget):
         self._late = False
         self.all_due = True
         self._all_shown: tuple[float, tuple[Any, ...]] = (0.0, ())
-        self.window = w.Dropdown(options=list(WINDOWS), value="last 2 min", layout=w.Layout(width="124px"))
+        self.window = w.Dropdown(
+            options=list(WINDOWS), value="last 2 min", layout=w.Layout(width="124px"), tooltip="How far back"
+        )
         self.freeze = w.ToggleButton(
             description="freeze", tooltip="Keep the figure as it is now", layout=w.Layout(width="124px")
         )
@@ -67,6 +70,7 @@ class FollowingWidget(LiveWidget):
         return not {"busy": change["new"], "tock": not self._late}.get(change["name"], False)
 
     def _shown_changed(self, _change: Any) -> None:
+        self._all_shown = (0.0, ())  # a hand waits for none of them
         self._ask_for_drawing()
 
     # --- on the worker ---
@@ -79,7 +83,10 @@ class FollowingWidget(LiveWidget):
         running = any(s.get("progress") for s in thin)
         # While an operation runs its latest moments matter, and the brush would take half of the page's time.
         brush = self.live.zoomed or not running
-        view = make_view(thin, window_s=window_s, origin_ns=self._axis_origin(), brush=brush, ahead=True, **chosen)
+        view = make_view(
+            thin, window_s=window_s, origin_ns=self._axis_origin(), brush=brush, ahead=True,
+            plot_px=self._plot_px(), **chosen,
+        )  # fmt: skip
         self.all_due = self._all_due(view, running=running)
         if not (self.page.busy or self.page.behind or self.freeze.value):
             figures = self.figures(view, self._theme())
@@ -102,7 +109,10 @@ class FollowingWidget(LiveWidget):
             live = next(lives, None)
             if live is None:
                 return
-            live.show(next(figures))
+            figure = next(figures, None)
+            if figure is None:
+                return  # the others are not on the page
+            live.show(figure)
             self.page.ask()
         self._ask_for_next(lives, figures)
 
@@ -138,6 +148,10 @@ class FollowingWidget(LiveWidget):
         if self._origin is None or self._origin[0] != processes:
             self._origin = (processes, provenance_of(self._snapshots))
         return self._origin[1]
+
+    def _plot_px(self) -> float:
+        """About how wide a panel is on the screen."""
+        return max(float(self.page.width) - MARGINS_PX, NARROW_PLOT_PX)
 
     def _window_s(self) -> float | None:
         # Whoever has zoomed in may look at what a window would drop.

@@ -13,10 +13,9 @@ from ipywidgets.widgets import widget as ipywidgets_module
 
 from ..figures.view import Snapshot
 from .comm_dispatch import hear_at_once
-from .controls_style import CONTROLS_CSS
 from .page_visibility import PageWatcher
 from .source import as_source
-from .style import CSS
+from .style import CONTROLS_CSS, CSS
 from .worker import Worker
 
 UPDATE_EVERY_S = 0.1
@@ -47,7 +46,7 @@ class LiveWidget:
         self.errors = w.HTML()
         self._root = w.VBox(layout=w.Layout(width="100%"))
         self._root.add_class("gcylon-dashboard")
-        self.page.observe(self._page_changed, ["theme", "visible", "busy", "tock"])
+        self.page.observe(self._page_changed, ["theme", "visible", "busy", "tock", "width"])
 
     def _compose(self, *parts: Any) -> None:
         css = w.HTML(CSS + CONTROLS_CSS, layout=w.Layout(display="none"))
@@ -140,7 +139,7 @@ class LiveWidget:
 
     def _matters(self, change: Any) -> bool:
         """Whether what the page said asks for a drawing."""
-        return change["name"] in ("theme", "visible")
+        return change["name"] in ("theme", "visible", "width")
 
     def _failed(self, error: Exception) -> None:
         self.errors.value = f'<div class="gcylon-error">{escape(type(error).__name__)}: {escape(str(error))}</div>'

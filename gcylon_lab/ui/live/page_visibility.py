@@ -8,116 +8,12 @@ from typing import Any
 import anywidget
 import traitlets
 
+from .scripts import script
+
 # A page that does not answer for so long may be gone, or may have lost a message.
 _PATIENCE_S = 3.0
 # One on its way while one is drawn.
 _MOST_UNDER_WAY = 2
-
-_ESM = """
-const isDark = () => {
-  const body = document.body;
-  if (body.dataset.jpThemeLight) return body.dataset.jpThemeLight === "false";
-  if (body.classList.contains("vscode-dark")) return true;
-  return window.matchMedia("(prefers-color-scheme: dark)").matches;
-};
-
-// The views of this page that are on the screen, and those with a pointer at work; the kernel hears of them together.
-const seen = new Set(), used = new Set();
-
-function render({ model, el }) {
-  el.style.display = "none";
-  const me = {}, stops = [];
-  const set = (name, value) => {
-    if (model.get(name) !== value) { model.set(name, value); model.save_changes(); }
-  };
-  const listen = (target, kind, handler) => {
-    target.addEventListener(kind, handler);
-    stops.push(() => target.removeEventListener(kind, handler));
-  };
-
-  // Messages are taken in order: whoever answers a tick has drawn what was sent before it.
-  const answer = () => set("tock", model.get("tick"));
-  model.on("change:tick", answer);
-  stops.push(() => model.off("change:tick", answer));
-  answer();
-
-  const mark = (views, name, is) => {
-    if (is) views.add(me); else views.delete(me);
-    set(name, views.size > 0);
-  };
-  // Another page may have said that nobody looks, and know of none but its own views.
-  const stillSeen = () => { if (seen.size) set("visible", true); };
-  model.on("change:visible", stillSeen);
-  stops.push(() => model.off("change:visible", stillSeen));
-  // A page that went under a pressed pointer could not say so.
-  mark(used, "busy", false);
-
-  const theme = () => set("theme", isDark() ? "dark" : "light");
-  const themes = new MutationObserver(theme);
-  themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class"] });
-  stops.push(() => themes.disconnect());
-  listen(window.matchMedia("(prefers-color-scheme: dark)"), "change", theme);
-  theme();
-
-  // The element is put into the page after render returns.
-  const started = setTimeout(() => {
-    const root = el.closest(".gcylon-dashboard") || el.parentElement;
-    if (!root) return;
-    let onScreen = true;
-    const look = () => mark(seen, "visible", onScreen && !document.hidden);
-    const screen = new IntersectionObserver((entries) => {
-      onScreen = entries[entries.length - 1].isIntersecting;
-      look();
-    });
-    screen.observe(root);
-    stops.push(() => screen.disconnect());
-    listen(document, "visibilitychange", look);
-
-    // A plot under a moving or pressed pointer is in use: it is not redrawn then.
-    let pressed = false, rest = null;
-    const free = () => { clearTimeout(rest); if (!pressed) mark(used, "busy", false); };
-    const use = (event) => {
-      if (!event.target.closest || !event.target.closest(".js-plotly-plot")) { free(); return; }
-      mark(used, "busy", true);
-      clearTimeout(rest);
-      rest = setTimeout(free, 2000);
-    };
-    listen(root, "pointermove", use);
-    listen(root, "pointerleave", free);
-
-    // Plots that share the time axis show the same instant: the pointer over one of them is told to the others.
-    let told = false;
-    const hover = (event) => {
-      const over = event.target.closest?.(".nsewdrag")?.closest(".gcylon-time");
-      if (pressed || !(over || told)) return;
-      told = !!over;
-      root.querySelectorAll(".gcylon-time").forEach((plot) => {
-        const area = plot !== over && plot.querySelector(".nsewdrag");
-        if (!area) return;
-        const box = area.getBoundingClientRect();
-        const at = { clientX: event.clientX, clientY: box.top + box.height / 2 };
-        area.dispatchEvent(new MouseEvent(told ? "mousemove" : "mouseout", at));
-      });
-    };
-    listen(root, "pointermove", hover);
-    listen(root, "pointerleave", hover);
-    root.addEventListener("pointerdown", (e) => { pressed = true; use(e); }, true);
-    listen(window, "pointerup", () => { pressed = false; clearTimeout(rest); rest = setTimeout(free, 1000); });
-    stops.push(() => clearTimeout(rest));
-  }, 0);
-
-  return () => {
-    clearTimeout(started);
-    stops.forEach((stop) => stop());
-    // Where the kernel has closed it, or a closed notebook has let go of its kernel, there is nobody left to tell.
-    const kernel = model.widget_manager?.kernel;
-    if (model.get("ended") || kernel === null || kernel?.isDisposed) return;
-    mark(used, "busy", false);
-    mark(seen, "visible", false);
-  };
-}
-export default { render };
-"""
 
 
 class PageWatcher(anywidget.AnyWidget):
@@ -125,14 +21,16 @@ class PageWatcher(anywidget.AnyWidget):
 
     ``theme`` is "" until the page has said "light" or "dark"; ``visible`` is
     whether the dashboard is on the screen; ``busy`` is whether a pointer moves
-    or is pressed over a plot; ``tock`` follows ``tick`` once the page has taken
-    all that was sent before; ``ended`` is told to the page before it is closed.
+    or is pressed over a plot; ``width`` is about how many
+    pixels there are, 0 before it is known; ``tock`` follows ``tick`` once the page has taken all that was sent before;
+    ``ended`` is told to the page before it is closed.
     """
 
-    _esm = _ESM
+    _esm = script("page.js")
     theme: Any = traitlets.Unicode("").tag(sync=True)
     visible: Any = traitlets.Bool(True).tag(sync=True)
     busy: Any = traitlets.Bool(False).tag(sync=True)
+    width: Any = traitlets.Int(0).tag(sync=True)
     tick: Any = traitlets.Int(0).tag(sync=True)
     tock: Any = traitlets.Int(0).tag(sync=True)
     ended: Any = traitlets.Bool(False).tag(sync=True)

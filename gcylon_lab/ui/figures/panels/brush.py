@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..series import memory_unit, readable
 from ..theme import Theme
 from ..view import View
 from .panel import Panel, line
 
-_LEAD = "the whole run: drag to look back, double-click to go on"
+_LEAD = "whole run, most {most}; drag: look back, double-click: go on"
 _ROOM = 1.1
 _LATER = "while an operation runs: drag above to look back"
 
 
 def brush_panel(view: View, theme: Theme) -> Panel:
-    """Return the panel: the largest share of its budget that any rank used, with a slider over the time shown."""
-    t, share = view.overview
-    top = round(_ROOM * float(max(share, default=0.0)), 6) or 1.0
+    """Return the panel: the most that any rank had in use of its budget, with a slider over the time shown."""
+    t, most = view.overview
+    largest = float(max(most, default=0.0))
+    unit, _ = memory_unit(largest)
+    top = round(_ROOM * largest / unit, 6) or 1.0
     trace = line(
-        "brush", "most of a budget", (t, share), legend=False, hoverinfo="skip", fill="tozeroy",
+        "brush", "most on any rank", (t, most), unit=unit, legend=False, hoverinfo="skip", fill="tozeroy",
         line={"color": theme.faint, "width": 1, "shape": "hv"},
     )  # fmt: skip
     slider: dict[str, Any] = {
@@ -28,13 +31,14 @@ def brush_panel(view: View, theme: Theme) -> Panel:
         "bordercolor": theme.faint,
         "borderwidth": 1,
     }
+    waits = _LATER if any(op.running for op in view.operations) else ""
     return Panel(
         "brush",
         "",
         [trace],
         {"title": "", "matches": "x", "showspikes": False, "showgrid": False, "rangeslider": slider},
         {"title": "", "range": [0.0, top], "showgrid": False, "zeroline": False, "showline": False, "tickvals": []},
-        lead=_LEAD if len(t) else _LATER if any(op.running for op in view.operations) else "",
+        lead=_LEAD.format(most=readable(largest)) if len(t) else waits,
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from ..series import decimate, on_grid
 from ..theme import Theme, rank_sign, rank_style
 from ..view import GpuLines, View
-from .panel import Panel, Trace, empty_note, line
+from .panel import Panel, Trace, line
 
 TITLE = "GPUs: how busy is each rank's?"
 MOST_LINES = 8
@@ -32,7 +32,7 @@ def gpus_panel(view: View, theme: Theme) -> Panel:
         traces,
         {"title": "s"},
         {"title": "% busy", "range": [0.0, 108.0], "tickvals": [0, 50, 100]},
-        annotations=[] if told else [empty_note(_EMPTY, theme)],
+        empty="" if told else _EMPTY,
         lead=_key(view) if _MOST_IN_LEGEND < len(view.gpus) <= MOST_LINES else "",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,25 +10,22 @@ import numpy as np
 from ..series import MAX_POINTS, Floats, decimate, memory_unit, on_grid, percent, readable, steps
 from ..theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_sign, rank_style
 from ..view import GpuLines, Operation, RankSeries, View
-from .panel import Panel, Trace, corner_note, empty_note, line
+from .panel import Panel, Trace, corner_note, line, rounded
 from .phases import NAMES, grid_of, phase_at, phase_scale, spans_of
 
-TITLE = "Memory: how close is each rank to its budget?"
+TITLE = "Memory: how close to the budget?"
 MOST_LINES = 8
 NEAR = 0.9
 _EMPTY = "Each rank's memory appears here, live,<br>as soon as the ranks report: run any cell with %%px."
 _MOST_SHADED = 40
 _NEAR_NOTE = "▲ over 90%: raise limit or lower chunk size"
-# Below this part of the height there is no room for a text between a mark and the time axis.
+# Below this part of the height there is no room for a number at each quarter of the budget.
 _LOW = 0.25
 # How much of the height the strip of phases takes.
 _STRIP = 0.045
-# From here on the legend has room for numbers only, and then for none.
-_SHORT_NAMES, _MOST_IN_LEGEND = 3, 4
-# About the width of a character, as a part of the panel's on a laptop's screen.
-_CHARACTER = 0.0205
-# The same where texts must not meet: beside the settings and a file browser the panel is some 260 pixels wide.
-_WIDE_CHARACTER = 0.0245
+# From here on the key has room for numbers only.
+_MOST_NAMED = 4
+_CHARACTER_PX = 6.4  # of text 11 pixels high
 
 
 def memory_panel(view: View, theme: Theme) -> Panel:
@@ -36,25 +34,20 @@ def memory_panel(view: View, theme: Theme) -> Panel:
     Where NVML tells of GPUs, a thin line is what the GPU with the most of it has in use outside the budgets.
     """
     limit = _latest(view, "budget_bytes")
-    used = max((float(y.max()) for y in (r.of("used_bytes")[1] for r in view.ranks) if len(y)), default=0.0)
-    top, hidden = _top(limit, used)
+    peak = _peak_of(view)
+    top, hidden = _top(limit, peak.nbytes)
     unit, name = memory_unit(top)
-    lines = _lines(view, unit, theme)
     near = _near_marks(view, unit)
-    budget = [
+    traces = [
+        *_lines(view, unit, theme),
+        *_phase_strip(view, top / unit),
         _budget_line(view, unit, np.inf if hidden else top),
         near,
+        _peak_mark(peak, unit, theme),
         _percent_axis_holder(),
         *_outside_line(view, unit, theme),
     ]
-    traces = [*lines, *_phase_strip(view, top / unit), *budget]
-    annotations = [
-        *_operation_names(view, theme), *_near_note(view, near, top / unit, theme), *_outside_note(view, top, theme)
-    ]  # fmt: skip
-    if view.empty:
-        annotations.append(empty_note(_EMPTY, theme))
-    elif limit > 0:
-        annotations.append(_budget_note(view, limit, used, top, hidden, theme, near=bool(near["x"])))
+    said = _said(view, limit, peak, theme, hidden=hidden, near=bool(near["x"]))
     return Panel(
         "memory",
         TITLE,
@@ -63,8 +56,9 @@ def memory_panel(view: View, theme: Theme) -> Panel:
         {"title": name, "range": [0.0, round(top / unit, 6)]},
         right_axis=_percent_axis(limit, top, hidden),
         shapes=[_shade(op, view, theme) for op in view.operations[-_MOST_SHADED:]],
-        annotations=annotations,
-        lead=_rank_key(view),
+        annotations=[*_operation_names(view, theme), *_outside_note(view, top, theme)],
+        lead="" if view.empty else f"{_key(view)}<br>{said}",
+        empty=_EMPTY if view.empty else "",
     )
 
 
@@ -122,7 +116,7 @@ def _worst_line(view: View, unit: float) -> Trace:
     worst = _worst(view.ranks)
     colour, _, _ = rank_style(worst.rank)
     return line(
-        "worst", f"worst: rank {worst.rank}", decimate(*worst.of("used_bytes")), unit=unit,
+        "worst", f"worst: rank {worst.rank}", decimate(*worst.of("used_bytes")), unit=unit, legend=False,
         line={"color": colour, "width": 2}, hovertemplate=f"rank {worst.rank}: %{{y:.3~g}}<extra></extra>",
     )  # fmt: skip
 
@@ -131,23 +125,82 @@ def _rank_lines(view: View, unit: float) -> list[Trace]:
     lines: list[Trace] = []
     for series in view.ranks:
         colour, dash, _ = rank_style(series.rank)
-        xy = decimate(*series.of("used_bytes"))
         style = {"color": colour, "dash": dash, "width": 2}
         hover = f"rank {series.rank}: %{{y:.3~g}}<extra></extra>"
-        # Where the legend has room for numbers only, the first one says what they are.
-        short = bool(lines) and len(view.ranks) > _SHORT_NAMES
-        name = str(series.rank) if short else f"rank {series.rank}"
         more: dict[str, Any] = {"hovertemplate": hover, "hoverlabel": {"bordercolor": colour}}
-        legend = len(view.ranks) <= _MOST_IN_LEGEND
-        lines.append(line(f"rank{series.rank}", name, xy, unit=unit, legend=legend, line=style, **more))
+        xy = decimate(*series.of("used_bytes"))
+        lines.append(line(f"rank{series.rank}", f"rank {series.rank}", xy, unit=unit, legend=False, line=style, **more))
     return lines
 
 
-def _rank_key(view: View) -> str:
-    """Return the lines' key in a row of text, for which a legend would need several rows."""
-    if view.worst_only or not _MOST_IN_LEGEND < len(view.ranks) <= MOST_LINES:
-        return ""
+def _key(view: View) -> str:
+    """Return the lines' key as text above the panel: a legend of several rows would hide some of them."""
+    if view.worst_only or len(view.ranks) > MOST_LINES:
+        worst = _worst(view.ranks).rank
+        one = f"{rank_sign(worst)} worst: rank {worst}"
+        return one if view.worst_only else f"▒ all {len(view.ranks)}  ┅┅ median  {one}"
+    if len(view.ranks) <= _MOST_NAMED:
+        return "  ".join(f"{rank_sign(series.rank)} rank {series.rank}" for series in view.ranks)
     return "rank " + "  ".join(f"{rank_sign(series.rank)} {series.rank}" for series in view.ranks)
+
+
+def _said(view: View, limit: float, peak: _Peak, theme: Theme, *, hidden: bool, near: bool) -> str:
+    """Return the measured peak and the budget in words, with what helps where a rank came near it."""
+    of = f" in #{peak.operation}" if peak.operation else ""
+    text = f"○ peak {readable(peak.nbytes)}{of}"
+    if limit <= 0:
+        return text
+    op = _kept_by(view, limit)
+    most = op.largest("measured_peak_bytes")[0] if op else peak.nbytes
+    budget = f"╌╌ budget{f' of #{op.number}' if op else ''} {readable(limit)}"
+    above = ", above this scale" if hidden else ""
+    share = f"; {percent(most / limit)} used" if most <= limit and not near else ""
+    help_ = f"<br>{_NEAR_NOTE}" if near else ""
+    return f'{text}  <span style="color:{theme.budget}">{budget}{above}{share}{help_}</span>'
+
+
+def _kept_by(view: View, limit: float) -> Operation | None:
+    """Return the operation whose budget it is, where that is not the ranks' usual one."""
+    op = next((o for o in reversed(view.operations) if o.largest("budget_bytes")[0]), None)
+    return None if op is None or limit >= _latest(view, "limit_bytes") else op
+
+
+@dataclass(frozen=True, slots=True)
+class _Peak:
+    """The most that a rank had in use; samples may miss what an operation itself has measured."""
+
+    nbytes: float = 0.0
+    rank: int = 0
+    at_s: float | None = None
+    operation: int = 0
+
+
+def _peak_of(view: View) -> _Peak:
+    found = _Peak()
+    for series in view.ranks:
+        times, values = series.of("used_bytes")
+        if len(values) and values.max() > found.nbytes:
+            at = int(values.argmax())
+            found = _Peak(float(values[at]), series.rank, float(times[at]))
+    by_rank = {series.rank: series.of("used_bytes") for series in view.ranks}
+    for op in view.operations:
+        nbytes, rank = op.largest("measured_peak_bytes")
+        if nbytes >= found.nbytes > 0 and rank in by_rank:
+            times, values = by_rank[rank]
+            within = np.flatnonzero((times >= op.start_s) & (times <= op.end_s))
+            at_s = float(times[within[values[within].argmax()]]) if len(within) else (op.start_s + op.end_s) / 2
+            found = _Peak(float(nbytes), rank, at_s, op.number)
+    return found
+
+
+def _peak_mark(peak: _Peak, unit: float, theme: Theme) -> Trace:
+    known = peak.at_s is not None
+    marker = {"symbol": "circle-open", "size": 10, "color": theme.text, "line": {"width": 2}}
+    return {
+        "type": "scatter", "mode": "markers", "meta": "peak", "name": "peak", "marker": marker, "showlegend": False,
+        "x": rounded([peak.at_s or 0.0] * known), "y": rounded([peak.nbytes / unit] * known), "cliponaxis": False,
+        "hovertemplate": f"peak: {readable(peak.nbytes)}, rank {peak.rank}<extra></extra>",
+    }  # fmt: skip
 
 
 def _band_lines(view: View, unit: float, theme: Theme) -> list[Trace]:
@@ -159,11 +212,11 @@ def _band_lines(view: View, unit: float, theme: Theme) -> list[Trace]:
     return [
         line("low", "lowest", (t, rows.min(axis=0)), unit=unit, legend=False, line=edge, hoverinfo="skip"),
         line(
-            "high", f"all {count}", (t, rows.max(axis=0)), unit=unit, line=edge,
+            "high", f"all {count}", (t, rows.max(axis=0)), unit=unit, legend=False, line=edge,
             fill="tonexty", fillcolor=theme.shade[1], hovertemplate="highest: %{y:.3~g}<extra></extra>",
         ),
         line(
-            "median", "median", (t, np.median(rows, axis=0)), unit=unit,
+            "median", "median", (t, np.median(rows, axis=0)), unit=unit, legend=False,
             line={"color": theme.text, "width": 2, "dash": "dot"}, hovertemplate="median: %{y:.3~g}<extra></extra>",
         ),
         _worst_line(view, unit),
@@ -239,44 +292,6 @@ def _near_marks(view: View, unit: float) -> Trace:
     return marks | {"mode": "markers", "marker": marker}
 
 
-def _near_note(view: View, marks: Trace, top: float, theme: Theme) -> list[dict[str, Any]]:
-    """Say below the highest mark what helps, or above it where that is low: there it would lie over the time axis.
-
-    Where it would leave the panel at the right, it begins as far left as it needs.
-    """
-    if not marks["x"]:
-        return []
-    at = marks["y"].index(max(marks["y"]))
-    share = (marks["x"][at] - view.start_s) / max(view.right_s - view.start_s, 1e-9)
-    left = max(min(share, 1.0 - _CHARACTER * len(_NEAR_NOTE)), 0.0)
-    note = corner_note(_NEAR_NOTE, theme, colour=theme.budget, x=round(left, 4))
-    place = {"xanchor": "left", "xshift": 2, "yref": "y", "y": marks["y"][at]}
-    # Above a low mark the note on the budget comes first.
-    low = marks["y"][at] < _LOW * top
-    return [note | place | ({"yanchor": "bottom", "yshift": 22} if low else {"yanchor": "top", "yshift": -8})]
-
-
-def _budget_note(
-    view: View, limit: float, used: float, top: float, hidden: bool, theme: Theme, *, near: bool
-) -> dict[str, Any]:
-    if hidden:
-        # Where an operation came near a budget of its own, a share of the usual one would say that there was room.
-        share = "" if near else f"; {percent(used / limit)} used"
-        text = f"budget {readable(limit)}{' now' * near}, above this scale{share}"
-        return corner_note(text, theme, colour=theme.budget, x=0.0, y=0.88) | {"xshift": 2}
-    note = corner_note(_kept_text(view, limit), theme, colour=theme.budget, x=0.0, y=limit / top)
-    return note | {"yanchor": "bottom", "xshift": 2}
-
-
-def _kept_text(view: View, limit: float) -> str:
-    """Name the budget; one that is not the ranks' usual one by its operation, with what that used of it."""
-    op = next((o for o in reversed(view.operations) if o.largest("budget_bytes")[0]), None)
-    if op is None or limit >= _latest(view, "limit_bytes"):
-        return f"budget {readable(limit)}"
-    peak = op.largest("measured_peak_bytes")[0]
-    return f"budget of #{op.number}: {readable(limit)}" + (f", {percent(peak / limit)} used" if peak else "")
-
-
 def _percent_axis_holder() -> Trace:
     # An axis is drawn only where a trace uses it.
     return {
@@ -309,39 +324,43 @@ def _shade(op: Operation, view: View, theme: Theme) -> dict[str, Any]:
 
 
 def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
-    """Return the names of the operations, the latest first to get room.
+    """Return the names of the operations, or their numbers where there is no room: the table below tells the rest.
 
-    Where there is none for a name there is a number, and where there is none for that the table below tells.
+    First each gets its number, what runs and what took longest before others; then, in this order, more where it fits.
     """
-    width = max(view.right_s - view.start_s, 1e-9)
-    names: list[dict[str, Any]] = []
-    free_to = view.right_s
-    for op in reversed(view.operations[-_MOST_SHADED:]):
-        start = max(op.start_s, view.start_s)
-        for text in _labels(op):
-            need = width * _WIDE_CHARACTER * len(text)
-            right_aligned = start + need > view.right_s
-            left = view.right_s - need if right_aligned else start
-            own_only = text == operation_label(op) != short_label(op)
-            if left + need <= free_to and not (own_only and need > op.end_s - start):
-                break
-        else:
-            continue
-        free_to = left - width * _WIDE_CHARACTER
-        names.append(
-            {
-                "text": text,
-                "xref": "x",
-                "yref": "y domain",
-                "x": round(view.right_s if right_aligned else left, 4),
-                "y": 1.0,
-                "xanchor": "right" if right_aligned else "left",
-                "yanchor": "top",
-                "showarrow": False,
-                "font": {"size": 11, "color": theme.text},
-            }
-        )
-    return names
+    character = max(view.right_s - view.start_s, 1e-9) * _CHARACTER_PX / view.plot_px
+    ops = sorted(view.operations[-_MOST_SHADED:], key=lambda op: (not op.running, -op.seconds))
+    placed: dict[int, tuple[float, float, str]] = {}
+
+    def fits(at: int, text: str) -> bool:
+        op, need = ops[at], character * len(text)
+        left = min(max(op.start_s, view.start_s), view.right_s - need)
+        end = left + need + character
+        others = (place for other, place in placed.items() if other != at)
+        if not all(left >= known_end or end <= known_left for known_left, known_end, _ in others):
+            return False
+        if text == operation_label(op) != short_label(op) and need > op.end_s - op.start_s:
+            return False
+        placed[at] = left, end, text
+        return True
+
+    for at, op in enumerate(ops):
+        fits(at, _labels(op)[-1])
+    for at in list(placed):
+        any(fits(at, text) for text in _labels(ops[at]))
+    found = []
+    for at, (left, _, text) in sorted(placed.items(), key=lambda item: item[1]):
+        # One that was pushed to the left ends with the panel.
+        pushed = left < max(ops[at].start_s, view.start_s)
+        found.append(_name_at(view.right_s if pushed else left, "right" if pushed else "left", text, theme))
+    return found
+
+
+def _name_at(x: float, anchor: str, text: str, theme: Theme) -> dict[str, Any]:
+    return {
+        "text": text, "xref": "x", "yref": "y domain", "x": round(x, 4), "y": 1.0, "xanchor": anchor,
+        "yanchor": "top", "showarrow": False, "font": {"size": 11, "color": theme.text},
+    }  # fmt: skip
 
 
 def _labels(op: Operation) -> list[str]:

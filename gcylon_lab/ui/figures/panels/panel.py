@@ -37,6 +37,9 @@ class Panel:
     note: str = ""
     # The same where a legend would be, under the title.
     lead: str = ""
+    # Of a panel that has nothing to show: what will appear, and how to make it. Among others it folds.
+    empty: str = ""
+    nothing: str = "nothing yet"  # what stands beside its title then
 
 
 def line(

@@ -7,7 +7,7 @@ from typing import Any
 from ..series import few_of, memory_unit, readable
 from ..theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
 from ..view import Operation, View
-from .panel import Panel, Trace, corner_note, empty_note, rounded
+from .panel import Panel, Trace, corner_note, rounded
 
 RANKS_TITLE = "Peaks: which rank?"
 PLAN_TITLE = "Peaks: was the plan right?"
@@ -20,15 +20,15 @@ _MOST_NAMED_VERBS = 3
 _UNKNOWN = "…"
 _FAILED = "✗"
 # The scale ends so far above all there is; numbers stand in between, under the note on a budget out of sight.
-_ROOM, _NUMBERS_AT = 1.45, 0.81
+_ROOM, _NUMBERS_AT = 1.45, 0.78
 
 
 def peak_ranks_panel(view: View, theme: Theme) -> Panel:
     """Return the panel of one operation: measured peak, predicted peak and budget of each rank.
 
-    The operation is the one chosen, else the latest that has a peak.
+    The operation is the one chosen, else the one that runs, else the one that took longest.
     """
-    op = _chosen(view, view.operation)
+    op = _chosen(view)
     records = dict(sorted(op.records.items())) if op else {}
     values = {name: [_bytes(r, name) for r in records.values()] for name in _FIELDS}
     top, unit, name, _ = _scale(values)
@@ -47,13 +47,14 @@ def peak_ranks_panel(view: View, theme: Theme) -> Panel:
     )
     predicted = _diamonds("peak-predicted", x, values["predicted_peak_bytes"], unit, theme, few=len(ranks) <= 8)
     budget = _budget("peak-budget", x, values["budget_bytes"], unit, top, named=True)
-    notes = _notes(values, top * unit, _RANKS_EMPTY, theme)
+    notes = _notes(values, top * unit, theme)
     if op and not few:
         notes = [_most_note(op, unit, theme)]
     return Panel(
         "peak_ranks", f"Peaks: which rank in #{op.number}?" if op else RANKS_TITLE, [bars, predicted, budget, numbers],
         {"title": "rank" if ranks else "", **_NAMED, **_rank_ticks(ranks)},
         {"title": name, "range": [0.0, top]}, annotations=notes,
+        empty="" if records else _RANKS_EMPTY,
     )  # fmt: skip
 
 
@@ -72,7 +73,8 @@ def plan_panel(view: View, theme: Theme) -> Panel:
     return Panel(
         "plan", PLAN_TITLE, [measured, predicted, budget, ratios],
         {"title": "above: % of predicted, worst rank", **_NAMED},
-        {"title": name, "range": [0.0, top]}, annotations=_notes(values, top * unit, _PLAN_EMPTY, theme),
+        {"title": name, "range": [0.0, top]}, annotations=_notes(values, top * unit, theme),
+        empty="" if ops else _PLAN_EMPTY,
     )  # fmt: skip
 
 
@@ -91,10 +93,8 @@ def _has_peak(op: Operation) -> bool:
     return bool(op.largest("measured_peak_bytes")[0] or op.largest("predicted_peak_bytes")[0])
 
 
-def _chosen(view: View, number: int | None) -> Operation | None:
-    able = [op for op in view.operations if _has_peak(op)]
-    named = [op for op in able if op.number == number]
-    return (named or able or [None])[-1]  # type: ignore[list-item]
+def _chosen(view: View) -> Operation | None:
+    return view.followed([op for op in view.operations if _has_peak(op)])
 
 
 def _bytes(record: dict[str, Any], name: str) -> float:
@@ -171,10 +171,8 @@ def _budget(key: str, x: list[str], y: list[float], unit: float, top: float, *, 
     }  # fmt: skip
 
 
-def _notes(values: dict[str, list[float]], top_bytes: float, empty: str, theme: Theme) -> list[dict[str, Any]]:
+def _notes(values: dict[str, list[float]], top_bytes: float, theme: Theme) -> list[dict[str, Any]]:
     """What stands in the corner: the latest budget, for which a legend that names the diamonds has no room."""
-    if not values["measured_peak_bytes"]:
-        return [empty_note(empty, theme)]
     told = [nbytes for nbytes in values["budget_bytes"] if nbytes > 0]
     if not told:
         return []

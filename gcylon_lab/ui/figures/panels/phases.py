@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ....units import format_seconds
 from ..series import Floats, few_of, merge_intervals, percent
-from ..theme import PHASES, Theme, phase_style
+from ..theme import PHASES, Theme, phase_of, phase_style
 from ..view import Snapshot, View
-from .panel import Panel, Trace, empty_note, host_lines, rounded
+from .panel import Panel, Trace, host_lines, rounded
 
 TITLE = "Phases: where does the time go?"
 OTHER = "your own"
@@ -23,7 +23,8 @@ _ROWS = 4
 _THINNEST = 0.2
 _RESOLUTION = 200
 _CELLS = 160
-_IN_A_ROW = 5
+_IN_A_ROW = 4
+_LEAST = 1e-3
 _LONGEST_HOST = 8
 # Of the patterns of `PHASES`.
 _SIGNS = {"": "■", "/": "▨", "\\": "▧", "x": "▩", "+": "▦", ".": "▒", "-": "▤", "|": "▥"}
@@ -62,7 +63,7 @@ def phases_panel(view: View, theme: Theme) -> Panel:
             "ticktext": list(ticks.values()),
         },
         shapes=host_lines(starts, theme),
-        annotations=[] if present else [empty_note(_EMPTY, theme)],
+        empty="" if present else _EMPTY,
         note=_hidden_note(view),
         lead=_key(present),
     )
@@ -80,7 +81,7 @@ def _key(names: list[str]) -> str:
     for name in names:
         style = phase_style(name)
         signs.append(f'<span style="color:{style.colour}">{_SIGNS[style.pattern]}</span> {name}')
-    rows = [signs[:_IN_A_ROW], signs[_IN_A_ROW:]]
+    rows = [signs[at : at + _IN_A_ROW] for at in range(0, len(signs), _IN_A_ROW)]
     return "<br>".join("   ".join(row) for row in rows if row)
 
 
@@ -102,7 +103,8 @@ def phase_at(spans: Spans, edges: Floats) -> npt.NDArray[np.int64]:
         begun, ended = (np.sort(np.array(side)) for side in zip(*found, strict=True))
         spent[NAMES.index(name)] = np.diff(_passed(begun, edges) - _passed(ended, edges))
     most = spent.argmax(axis=0)
-    return np.where(spent.max(axis=0) > 0, most, -1)
+    # What is left of sums of many numbers is no time in which something was done.
+    return np.where(spent.max(axis=0) > _LEAST * np.diff(edges), most, -1)
 
 
 def _passed(times: Floats, edges: Floats) -> Floats:
@@ -154,14 +156,13 @@ def _spans(snapshot: Snapshot, view: View) -> Spans:
             if (older := older + 1) > 256:
                 break
             continue
-        if not (name in PHASES or category == "user"):
-            continue
-        key = name if name in PHASES else OTHER
+        key = phase_of(name, category) or OTHER
         found[key].append((max(view.seconds(start_ns), view.start_s), end))
     current = snapshot.get("progress")
-    if current and current.get("phase") in PHASES:
+    if current and current.get("phase"):
         started = view.seconds(current["since_ns"])
-        found[current["phase"]].append((max(started, view.start_s), max(view.seconds(snapshot["now_ns"]), started)))
+        until = max(view.seconds(snapshot["now_ns"]), started)
+        found[phase_of(current["phase"], "algorithm")].append((max(started, view.start_s), until))
     return found
 
 

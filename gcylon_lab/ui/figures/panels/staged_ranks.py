@@ -8,9 +8,9 @@ from ..series import few_of, memory_unit, round_step
 from ..theme import TIER_COLOURS, Theme
 from ..tier_traffic import DIRECTIONS, TIERS, Moved, RankMoves, moves_of, sentence
 from ..view import View
-from .panel import Panel, Trace, empty_note, rounded
+from .panel import Panel, Trace, rounded
 
-TITLE = "Staging: what went down, what came back?"
+TITLE = "Staging: what moved, by rank?"
 _EMPTY = 'Bytes moved down and up, by rank and tier:<br>lower the limit, or ask strategy="staged".'
 _PATTERNS = {"down": "", "up": "/"}
 
@@ -31,7 +31,7 @@ def staged_ranks_panel(view: View, theme: Theme) -> Panel:
         [_bars(direction, tier, moves if moved else {}, unit) for direction in DIRECTIONS for tier in TIERS],
         {"title": "rank · above 0: came back, below: went down" if moved else "", **_NAMED, **_rank_ticks(list(moves))},
         {"title": name, "zeroline": moved, "tickvals": ticks, "ticktext": [f"{abs(tick):.4g}" for tick in ticks]},
-        annotations=[] if moved else [empty_note(_EMPTY, theme)],
+        empty="" if moved else _EMPTY,
         lead="<br>".join(said),
     )
 

@@ -7,9 +7,9 @@ import numpy as np
 from ..series import Floats, memory_unit, on_grid, readable
 from ..theme import TIER_COLOURS, TIER_DASHES, Theme
 from ..view import View
-from .panel import Panel, Trace, empty_note, line
+from .panel import Panel, Trace, line
 
-TITLE = "Staging: what was moved out of the budget?"
+TITLE = "Staging: what left the budget?"
 _EMPTY = (
     "Nothing has been staged. What does not fit the<br>budget goes down to pinned memory or disk:<br>"
     'lower the limit, or ask strategy="staged".'
@@ -29,7 +29,7 @@ def staging_panel(view: View, theme: Theme) -> Panel:
         [_trace(tier, xy, unit, short=several) for tier, xy in levels.items()],
         {"title": "s"},
         {"title": name, "range": [0.0, round(1.15 * largest / unit, 6) or 1.0]},
-        annotations=[] if largest else [empty_note(_EMPTY, theme)],
+        empty="" if largest else _EMPTY,
     )
 
 

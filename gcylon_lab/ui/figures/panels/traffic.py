@@ -11,7 +11,7 @@ from ..series import memory_unit, rank_ticks, readable
 from ..theme import Theme
 from ..view import Operation, View
 from .memory_ranks import bar
-from .panel import Panel, Trace, empty_note, host_lines
+from .panel import Panel, Trace, host_lines
 
 TITLE = "Traffic: who sent to whom?"
 MOST_NUMBERS = 8
@@ -45,7 +45,8 @@ def traffic_panel(view: View, theme: Theme) -> Panel:
         {**axis, "title": f"to rank · {name}{kept}", "range": [-0.5, end], "fixedrange": True, **_STILL},
         {**axis, "title": "from rank", "range": [end, -0.5]},
         shapes=[*host_lines(starts, theme), *host_lines(starts, theme, upright=True)],
-        annotations=[] if several else [empty_note(_ALONE if len(view.ranks) == 1 else _EMPTY, theme)],
+        empty="" if several else _ALONE if len(view.ranks) == 1 else _EMPTY,
+        nothing="there is one rank" if len(view.ranks) == 1 else "nothing yet",
         lead=_said(op, several, view.host_names()) if op and several else "",
     )  # fmt: skip
 
@@ -54,9 +55,7 @@ _STILL = {"showspikes": False}
 
 
 def _chosen(view: View) -> Operation | None:
-    able = [op for op in view.operations if op.traffic is not None]
-    named = [op for op in able if op.number == view.operation]
-    return (named or able or [None])[-1]  # type: ignore[list-item]
+    return view.followed([op for op in view.operations if op.traffic is not None])
 
 
 def _said(op: Operation, traffic: Traffic, hosts: list[str]) -> str:

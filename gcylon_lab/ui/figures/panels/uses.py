@@ -9,7 +9,7 @@ from typing import Any
 from ..series import few_of, memory_unit, percent, readable
 from ..theme import POOL_COLOURS, USE_STYLES, Theme
 from ..view import Snapshot, View
-from .panel import Panel, Trace, corner_note, empty_note, rounded
+from .panel import Panel, Trace, corner_note, rounded
 
 USES_TITLE = "Budget: who holds it?"
 POOLS_TITLE = "Pools: what is kept for reuse?"
@@ -38,12 +38,13 @@ def uses_panel(view: View, theme: Theme) -> Panel:
         traces.append(_bars(slot, what, ranks if any(values) else [], values, base, unit))
         base = [below + value for below, value in zip(base, values, strict=True)] if values else base
     shown = [(slot, what) for slot, (what, values) in slots.items() if any(values)]
-    notes = [_most(totals, limits, view.snapshots, theme)] if largest else [empty_note(_USES_EMPTY, theme)]
+    notes = [_most(totals, limits, view.snapshots, theme)] if largest else []
     return Panel(
         "uses", USES_TITLE, traces,
         {"title": "rank, now" if largest else "", **_CATEGORIES, **_rank_ticks(ranks)},
         {"title": name, "range": [0.0, round(1.4 * largest / unit, 6) or 1.0]},
-        annotations=notes, lead=_in_lines([f"{_sign(slot)} {escape(what)}" for slot, what in shown], shown),
+        annotations=notes, empty="" if largest else _USES_EMPTY,
+        lead=_in_lines([f"{_sign(slot)} {escape(what)}" for slot, what in shown], shown),
     )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def pools_panel(view: View, theme: Theme) -> Panel:
         "pools", POOLS_TITLE, traces,
         {"title": "rank, now · pale: held, full: in use" if there else "", **_CATEGORIES, **_rank_ticks(ranks)},
         {"title": axis, "range": [0.0, round(1.15 * largest / unit, 6) or 1.0]},
-        annotations=[] if there else [empty_note(_POOLS_EMPTY, theme)],
+        empty="" if there else _POOLS_EMPTY,
         lead="<br>".join(_in_words(name, by_pool[name]) for name in there),
     )  # fmt: skip
 
