@@ -55,7 +55,7 @@ def test_settings_are_shown_and_set(
     shell: InteractiveShell, lab: gl.Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "min_chunk_rows" in said(shell, capsys, "%lab config")
-    assert "chunk_size_bytes=2097152" in said(shell, capsys, "%lab config chunk_size_bytes = 2MiB")
+    assert "chunk_size_bytes='2MiB'" in said(shell, capsys, "%lab config chunk_size_bytes = 2MiB")
     assert lab.run(lambda: gl.current().config.chunk_size_bytes) == [2 * 2**20] * 2
     refused = said(shell, capsys, "%lab config gpu_memory_limit=900TiB")
     assert "above the ceiling" in refused and "Traceback" not in refused
