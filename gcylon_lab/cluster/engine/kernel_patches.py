@@ -196,8 +196,9 @@ def _wrap_flush() -> None:
     write, flush = stream.write, stream.flush
 
     def write_and_note(self: Any, text: str) -> Any:
-        self._is_written = True
-        return write(self, text)
+        written = write(self, text)
+        self._is_written = True  # not before: a flush in between would leave the text
+        return written
 
     def flush_what_was_written(self: Any) -> None:
         if getattr(self, "_is_written", True):
