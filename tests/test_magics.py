@@ -80,7 +80,7 @@ def test_settings_show_what_was_changed() -> None:
     shown = describe(set_by("chunk_size_bytes=4MiB"))
     line = next(line for line in repr(shown).splitlines() if line.startswith("chunk_size_bytes"))
     assert "4 MiB" in line and "changed" in line
-    assert "gl.GcylonConfig(chunk_size_bytes=4194304)" in repr(shown)
+    assert "gl.GcylonConfig(chunk_size_bytes='4MiB')" in repr(shown)
     assert "<td>4 MiB</td>" in shown._repr_html_()
 
 

@@ -94,11 +94,10 @@ def test_a_verb_that_one_rank_calls_alone(lab: gl.Cluster, monkeypatch: pytest.M
     sent = lab.view.execute(code, block=False)
     while True:
         rows = lab.status()
-        if [row["state"] for row in rows] == ["waiting", "idle"]:
+        if [(row["state"], row["operation"]) for row in rows] == [("waiting", "from_local"), ("idle", "")]:
             break
         assert not sent.ready()
         time.sleep(0.05)
-    assert [row["operation"] for row in rows] == ["from_local", ""]
     monkeypatch.setattr(stall_detector, "IDLE_S", 2.0)
     with pytest.raises(Exception, match="Rank 0 waits in from_local; rank 1 is idle"):
         sent.get()
