@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from .errors import ConfigError
@@ -232,9 +233,15 @@ class GcylonConfig:
 
     def as_code(self) -> str:
         """Return the expression that makes this config: only what differs from the defaults."""
-        values = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
-        changed = [f"{name}={_as_text(name, value)}" for name, value, default in values if value != default]
-        return f"gl.GcylonConfig({', '.join(changed)})"
+        return _code_of(self)
+
+
+@lru_cache(maxsize=64)
+def _code_of(config: GcylonConfig) -> str:
+    """As `GcylonConfig.as_code`, which records of operations ask for several times."""
+    values = [(field.name, getattr(config, field.name), field.default) for field in fields(config)]
+    changed = [f"{name}={_as_text(name, value)}" for name, value, default in values if value != default]
+    return f"gl.GcylonConfig({', '.join(changed)})"
 
 
 def _as_text(name: str, value: Any) -> str:

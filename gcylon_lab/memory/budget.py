@@ -158,7 +158,7 @@ class MemoryBudget:
     @property
     def allocatable_bytes(self) -> int:
         """What can be reserved and then be allocated in some parts."""
-        return self.remaining_bytes
+        return max(0, self._limit - self._used)
 
     @property
     def allocation_count(self) -> int:
