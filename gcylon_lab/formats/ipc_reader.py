@@ -475,11 +475,11 @@ def read_ipc_chunks(
     """
     wanted = require_columns(plan.first, plan.schema.names, columns)
     any_rows = False
-    for path, first, batch in _batches(plan, wanted, max(1, max_bytes // 2)):
+    for path, first, batch, own in _batches(plan, wanted, max(1, max_bytes // 2)):
         indexes = plan.indexes.get(path, {})
         for start, stop in _pieces(batch, len(wanted), max(1, max_bytes // 2)):
             # What was read for this piece alone is kept as it is, with strings of which offsets become wider.
-            whole = plan.storage.copies and stop - start == batch.num_rows and batch.nbytes <= 3 * max_bytes // 4
+            whole = own and stop - start == batch.num_rows and batch.nbytes <= 3 * max_bytes // 4
             with _reading(path):
                 some = [
                     index_array(indexes[name], first + start, first + stop)
@@ -522,7 +522,7 @@ def ipc_batches(data: InMemory, columns: Sequence[str] | None = None) -> tuple[A
     indexes = plan.indexes.get(data.path, {})
 
     def batches() -> Iterator[Any]:
-        for _, first, batch in _batches(plan, wanted):
+        for _, first, batch, _ in _batches(plan, wanted):
             arrays = [
                 index_array(indexes[name], first, first + len(batch)) if name in indexes else batch.column(name)
                 for name in wanted
@@ -550,8 +550,9 @@ def _pieces(batch: Any, columns: int, max_bytes: int) -> Iterator[tuple[int, int
         yield from ((first + low, first + high) for low, high in cut_rows(each, max_bytes))
 
 
-def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[tuple[str, int, Any]]:
-    """Rows of the files, the path of each, and the row in it at which they begin where it has an index as a range."""
+def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[tuple[str, int, Any, bool]]:
+    """Rows of the files, the path of each, the row in it at which they begin where it has an index as a range, and
+    whether each column's memory is its own: others are parts of a whole record batch, of columns that nobody wants."""
     path, at = "", 0
     batches: Iterator[Any] = iter(())
     batch: Any = None
@@ -579,7 +580,7 @@ def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[t
                     break
                 batch.validate(full=True)
             some = True
-            yield piece.path, before + start, batch
+            yield piece.path, before + start, batch, plan.storage.copies
             batch = None  # before more is read
         if some:
             continue
@@ -589,4 +590,4 @@ def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[t
                 batch, at = next(batches), at + 1
                 # Before anything uses it: what offsets and indices of a damaged file point to may be anywhere.
                 batch.validate(full=True)
-        yield piece.path, before + piece.start, batch.slice(piece.start, piece.stop - piece.start)
+        yield piece.path, before + piece.start, batch.slice(piece.start, piece.stop - piece.start), False

@@ -14,15 +14,7 @@ TITLE = "gcylon_lab"
 
 
 def dock(shown: Any, where: str, before: Any = None) -> Any:
-    """Show a live widget in a panel, and return the panel; one that it stood in before is closed.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such place.
-    GcylonError
-        If sidecar is not installed.
-    """
+    """Show a live widget in a panel, and return the panel; one that it stood in before is closed."""
     check_choice("where", where, tuple(PLACES))
     try:
         from sidecar import Sidecar

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from full_disk import fill_the_disk_for
@@ -17,6 +19,7 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.errors import ArgumentError, ColumnMissing, ReadError, UnsupportedDtype, WriteError
+from gcylon_lab.formats import io
 from gcylon_lab.formats.parquet import writer
 from gcylon_lab.formats.part_files import PartFiles
 from gcylon_lab.runtime.context import current, run_threads
@@ -357,3 +360,23 @@ def test_times_with_a_zone_come_back_in_utc(tmp_path: Path, kind: str) -> None:
 
     for rank in run_threads(2, there_and_back)[:1]:
         pd.testing.assert_series_equal(rank, times)
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+@pytest.mark.parametrize("column", ["number", "text", "listed"])
+def test_a_column_of_an_arrow_file_keeps_no_memory_of_the_others(
+    tmp_path: Path, compression: str | None, column: str
+) -> None:
+    rows, path = 50_000, tmp_path / "x.arrow"
+    given = {"listed": pa.array([[1]] * rows), "text": pa.array([f"text {n}" for n in range(rows)])}
+    table = pa.table({f"more {n}": np.arange(rows) / 7 for n in range(20)} | given | {"number": np.arange(rows)})
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    del table, given
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    (plan,) = io.plan_ipc(path, 1, columns=[column])
+    kept = list(io.read_ipc_chunks(plan, columns=[column]))
+    gc.collect()
+    assert sum(piece.rows for piece in kept) == rows
+    assert pa.total_allocated_bytes() - before <= 1.1 * sum(piece.nbytes for piece in kept) + 65_536

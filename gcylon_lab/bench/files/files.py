@@ -15,7 +15,7 @@ from ..harness.ranks import mpi_contender
 from ..harness.reports import tell
 from ..harness.statistics import Series
 from ..harness.worker_processes import Contender
-from .case import FilesCase, table_of, write
+from .case import FilesCase, can_hold, table_of, write
 
 
 def run(case: FilesCase, *, peer: bool = True, say: Say = tell) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def run(case: FilesCase, *, peer: bool = True, say: Say = tell) -> dict[str, Any
         rows = _make(case, Path(folder), say)
         with mpi_contender("ours", "gcylon_lab.bench.files.ours", case.ranks, folder, step_s=600) as ours:
             action, format_, kind = case.steps()[0]
-            engine = ours.step(action=action, format=format_, kind=kind, repeat=0)[0]["kind"]
+            engine = ours.step(action=action, format=format_, kind=kind)[0]["kind"]
             if not peer:
                 return _report(case, engine, _lines(case, Path(folder), rows, {"ours": ours}, say))
             command = [sys.executable, "-P", "-m", "gcylon_lab.bench.files.library", folder, engine]
@@ -63,7 +63,7 @@ def _make(case: FilesCase, folder: Path, say: Say) -> dict[str, int]:
         table = table_of(kind, case.megabytes * 10**6)
         rows[kind] = table.num_rows
         for format_ in dict.fromkeys(("parquet", *case.formats)):
-            if (format_, kind) != ("csv", "nested"):
+            if can_hold(format_, kind):
                 write(table, format_, folder / f"{kind}.{format_}")
         say(f"files of {kind} tables are made")
     return rows
@@ -77,7 +77,7 @@ def _lines(
         times: dict[str, list[float]] = {name: [] for name in contenders}
         for repeat in range(case.warmup + case.repeats):
             for name, contender in contenders.items():
-                answers = contender.step(action=action, format=format_, kind=kind, repeat=repeat)
+                answers = contender.step(action=action, format=format_, kind=kind)
                 seconds = [answer["seconds"] for answer in answers]
                 if None in seconds:
                     continue  # what it has no function for

@@ -19,7 +19,7 @@ def main(folder: str, kind_of_engine: str) -> None:
 
         rmm.reinitialize(pool_allocator=True)
 
-    def step(action: str, format: str, kind: str, repeat: int) -> Answer:
+    def step(action: str, format: str, kind: str) -> Answer:
         path, target = f"{folder}/{kind}.{format}", Path(folder) / f"library-{kind}.{format}"
         if on_gpu and (action == "write" or format == "ipc"):
             return {"seconds": None, "rows": 0}

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import gcylon_lab as gl
-from gcylon_lab import current
 
 from ..harness.worker_processes import Answer, serve
 
@@ -26,7 +25,7 @@ def main(folder: str) -> None:
             cupy.cuda.Device().synchronize()
         context.transport.share(b"")
 
-    def step(action: str, format: str, kind: str, repeat: int) -> Answer:
+    def step(action: str, format: str, kind: str) -> Answer:
         path = f"{folder}/{kind}.{format}"
         target = Path(folder) / f"ours-{kind}.{format}"
         table = None
@@ -41,7 +40,6 @@ def main(folder: str) -> None:
         settle()
         seconds = time.perf_counter() - start
         rows = sum(int(text) for text in context.transport.share(str(table.num_rows).encode()))
-        way = "; ".join(current().recorder.operations[-1].reason.splitlines())
         table.release()
         if action == "write" and context.rank == 0:
             shutil.rmtree(target, ignore_errors=True)
@@ -49,7 +47,6 @@ def main(folder: str) -> None:
         return {
             "seconds": seconds,
             "rows": rows,
-            "way": way,
             "kind": "gpu" if context.workspace.backend.on_gpu else "cpu",
         }
 

@@ -180,7 +180,7 @@ class Workspace:
                 if missing <= 0:
                     return
                 slice_bytes = self.slice_bytes(limit_bytes)
-                # Texts are packed to leave, twice at times, and no allocation is granted past the limit.
+                # Texts are packed to leave, with what packing takes, and no allocation is granted past the limit.
                 packing = 2 * slice_bytes if part.schema.variable else 0
                 with self.budget.lifted() if self._missing(packing, limit_bytes) > 0 else nullcontext():
                     part.stage(self, missing, slice_bytes, one_limit=one_limit)

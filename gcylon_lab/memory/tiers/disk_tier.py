@@ -19,6 +19,7 @@ from ..debug_checks import NO_CHECKS, Checks, purpose
 from .byte_ranges import ranges_of
 from .free_space import FreeSpace, disk_room, free_bytes
 from .kept_copies import KeptCopies
+from .layout import length_of
 
 _ALIGN = 64
 _MAX_VECTORS = 512  # below IOV_MAX everywhere
@@ -132,7 +133,7 @@ class SpillFile:
             If the disk is full or cannot be written, with the folder and its free bytes.
         """
         vectors: list[memoryview | bytes] = []
-        lengths = tuple([_nbytes(one) if isinstance(one, list) else one.nbytes for one in buffers])
+        lengths = tuple(map(length_of, buffers))
         for buffer, length in zip(buffers, lengths, strict=True):
             if length:
                 vectors += buffer if isinstance(buffer, list) else (buffer,)

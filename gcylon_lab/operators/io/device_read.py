@@ -19,6 +19,7 @@ from ...formats.parquet.plans import ParquetPlan, reading_parquet
 from ...formats.parquet.reader import read_parquet_chunks
 from ...formats.parquet.row_groups import FileShare, file_shares
 from ...formats.row_filters import filtered
+from ...formats.text.blocks import Block
 from ...formats.text.csv_reader import NULLS, CsvPlan, read_csv_chunks
 from ...memory.device import current_device
 from ...memory.out_of_memory import is_out_of_memory
@@ -83,11 +84,13 @@ class DeviceReading:
             yield from map(self._on_device, reader())
             return
 
-        def decode(block: bytes | memoryview, names: Sequence[str]) -> Data | None:
-            types = {name: plan.types[name] for name in names}
-            ones = any(map(pa.types.is_boolean, plan.asked.values()))
-            asked = frozenset(plan.asked)
-            work = DelimitedText(types, wanted, plan.delimiter, tuple(NULLS), asked, plan.quotes, ones)
+        ones = any(map(pa.types.is_boolean, plan.asked.values()))
+
+        def decode(block: Block, names: Sequence[str]) -> Data | None:
+            types = {name: plan.types[name] for name in names}  # in the order of this file
+            work = DelimitedText(
+                types, wanted, plan.delimiter, tuple(NULLS), frozenset(plan.asked), plan.quotes, ones
+            )  # fmt: skip
             made = self._with_room(lambda: backend.read_delimited(block, work))
             self._tell("read on the GPU" if made is not None else _LINES_BY_HOST)
             return made
@@ -153,7 +156,7 @@ class DeviceReading:
     def _is_tight(self, schema: Schema, gathered_bytes: int) -> bool:
         """Whether what is decoded could not be taken in, or staged, beside what a reader holds."""
         budget, least = self.workspace.budget, self.limit_bytes // _TAKING_IN_LIMIT
-        if schema.variable:  # texts are packed to leave, twice at times, and pieces put together before
+        if schema.variable:  # texts are packed to leave, with what packing takes, and pieces put together before
             slices = 2 * self.workspace.slice_bytes(self.limit_bytes)
             least = max(least, slices + gathered_bytes)
         if budget.remaining_bytes < least:
