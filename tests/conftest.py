@@ -118,11 +118,15 @@ def retried_as(nodeid: str, markers: set[str]) -> str:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print how often each test was tried again, and why that is allowed: also that none was."""
-    struck = Counter(report.nodeid for report in terminalreporter.stats.get("rerun", ()))
+    reports = terminalreporter.stats.get("rerun", ())
+    struck = Counter(report.nodeid for report in reports)
     terminalreporter.section("tried again")
     for nodeid, count in sorted(struck.items()):
         reasons = [why for name, (_, why) in RETRIED.items() if name in nodeid]
         terminalreporter.line(f"{nodeid}: {count} time{'s' * (count > 1)}" + (f" ({reasons[0]})" if reasons else ""))
+        for report in reports:
+            if report.nodeid == nodeid:  # the line that says what happened; CI prints no more of a test that passed then
+                terminalreporter.line(f"    {getattr(getattr(report.longrepr, 'reprcrash', None), 'message', '')[:600]}")
     terminalreporter.line(f"{len(struck)} of the tests, {sum(struck.values())} times in all")
 
 

@@ -229,6 +229,7 @@ def test_sums_of_floats_have_the_same_bits_whoever_is_late(world: World) -> None
     assert np.frombuffer(seen[0])[1] == 1.0
 
 
+@pytest.mark.cpu_alone("a process has one context on GPUs, and its ranks have one already")
 def test_messages_of_a_thousand_bytes_give_the_same_rows(several: World) -> None:
     usual = several.run(reported.every_verb, 700)
     if several.kind == "mpi":

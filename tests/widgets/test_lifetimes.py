@@ -49,6 +49,13 @@ def test_one_that_was_not_shown_lives_as_long_as_a_name(source: ReplaySource) ->
         dash.close()
 
 
+def test_to_show_one_no_figure_is_read(source: ReplaySource) -> None:
+    """ipywidgets asks for the repr, and that of a figure copies what another thread may be drawing on."""
+    dash = gl.Dashboard(source)
+    assert repr(dash.widget).startswith("<Root of ") and len(repr(dash.widget)) < 40
+    dash.close()
+
+
 def test_what_a_page_shows_lives_without_a_name(source: ReplaySource, monkeypatch: pytest.MonkeyPatch) -> None:
     cell: list[Any] = [("", "")]
     monkeypatch.setattr(live_widget, "running_cell", lambda: cell[0])

@@ -107,24 +107,35 @@ def ending(where: Where, elapsed_s: float, error: BaseException | None) -> Where
 
 
 class ProgressLine:
-    """One line that is written over, in a notebook or a terminal; silent elsewhere."""
+    """One line that is written over, in a notebook or a terminal; silent elsewhere.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    first_s : float, optional
+        What is over sooner shows none: by default half a second in a notebook, and a second in a terminal.
+    """
+
+    def __init__(self, first_s: float | None = None) -> None:
         self._display: Any = None
         self._shown = Where()
         self._start = time.monotonic()
+        self._first_s = first_s
 
     def show(self, where: Where) -> None:
         """Show how far it is in place of what was shown before."""
-        first_s = _FIRST_IN_NOTEBOOK_S if in_kernel() else _FIRST_S
+        first_s = self._first_s
+        if first_s is None:
+            first_s = _FIRST_IN_NOTEBOOK_S if in_kernel() else _FIRST_S
         if not where or where == self._shown or time.monotonic() - self._start < first_s:
             return
         self._write(where)
 
-    def end(self, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | None = None, *, done: str = "") -> None:
         """Say in the line's place that it is over, and how; nothing where nothing was shown."""
         if self._shown:
-            self._write(ending(self._shown, time.monotonic() - self._start, error))
+            elapsed_s = time.monotonic() - self._start
+            well = Where(f"{done} after {format_seconds(elapsed_s)}") if done and error is None else None
+            self._write(well or ending(self._shown, elapsed_s, error))
             if self._display is None:
                 sys.stderr.write("\n")
                 sys.stderr.flush()

@@ -23,7 +23,7 @@ from ..failures import name_ranks
 from ..handles.display_name import Provenance, provenance_of
 from ..handles.futures import Later, VerbFuture
 from ..launch import runtime_dirs
-from ..launch.launcher import Launcher
+from ..launch.launcher import Launcher, Say
 from ..launch.lease import LeaseHeartbeat
 from ..messages import Reply, Request
 from ..notebook_names import advise_names, modules_named
@@ -96,11 +96,12 @@ class Session:
         self._keeper.start()
         try:
             self._allocate()
-            self.launcher.reach_hosts()
-            self.client = self.launcher.start()
-            self._join()
-            self._keep_profile()
-            self._run_prelude()
+            with self._starting() as say:
+                self.launcher.reach_hosts()
+                self.client = self.launcher.start(say)
+                self._join()
+                self._keep_profile()
+                self._run_prelude()
         except BaseException:
             self.close()
             raise
@@ -141,6 +142,10 @@ class Session:
         """
         self.check_open()
         self._allocate()
+        with self._starting() as say:
+            self._restart(n, say)
+
+    def _restart(self, n: int | None, say: Say) -> None:
         self.launcher.reach_hosts(n)  # where that fails, all stays as it is
         self.channel.close(
             "A restart ended the engines that this was meant for.",
@@ -151,15 +156,31 @@ class Session:
         self.launcher.n = self.launcher.n if n is None else n
         with self.channel.lock:
             if self.launcher.forgets_engines(self.client):
-                self.launcher.start_engines(self.client)
+                self.launcher.start_engines(self.client, say)
             else:
                 self.client.close()
-                self.client = self.launcher.start()
+                self.client = self.launcher.start(say)
             self.feed.forget()
             self._join()
             self._keep_profile()
             self._keep_config()
             self._run_prelude()
+
+    @contextlib.contextmanager
+    def _starting(self) -> Iterator[Say]:
+        """Show from the beginning what a start waits for, and in the end that the ranks are there."""
+        line = ProgressLine(first_s=0.0)
+
+        def say(text: str) -> None:
+            if self.waiting.shows:
+                line.show(Where(text, "start"))
+
+        try:
+            yield say
+        except BaseException as error:
+            line.end(error)
+            raise
+        line.end(done=f"{len(self.ranks)} rank{'s' * (len(self.ranks) != 1)} ready")
 
     def _allocate(self) -> None:
         line = ProgressLine()

@@ -48,6 +48,8 @@ from .ports import PortGuard
 from .security import Security, other_people
 from .slurm import Job
 
+Say = Callable[[str], None]  # told what is waited for
+
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 _MISSED_BEATS = 300  # a minute: a busy machine is slow
@@ -132,8 +134,13 @@ class Launcher:
         self.far = self._far_hosts() if hosts else None
         self.lease = Lease(self.home / LEASE_FILE)
 
-    def start(self) -> Any:
+    def start(self, say: Say) -> Any:
         """Start controller and engines; return the connected ipyparallel client.
+
+        Parameters
+        ----------
+        say : callable
+            Told what is waited for.
 
         Raises
         ------
@@ -141,6 +148,7 @@ class Launcher:
             If a process ends or the time is over, with the launcher's output.
         """
         try:
+            say(f"Starting {self._count(self.n)}: the controller")
             self._forget_controller()
             runtime_dirs.renew_shared_memory(self.home)  # before the guard's command line tells its name
             runtime_dirs.renew_sockets(self.home)
@@ -153,10 +161,10 @@ class Launcher:
             client = self.connect()
         except Exception as error:
             raise self._start_error(f"The cluster did not start: {error}.{self._last_of_controller()}") from error
-        self._wait_for_engines(client)
+        self._wait_for_engines(client, say)
         return client
 
-    def allocate(self, say: Callable[[str], None]) -> None:
+    def allocate(self, say: Say) -> None:
         """Where ranks run in a job of Slurm, see to it that there is one, waiting for it as long as that takes.
 
         Parameters
@@ -240,8 +248,8 @@ class Launcher:
             return ""
         return "\n--- the controller's output ---\n" + _tail(str(controller.get_output() or ""))
 
-    def start_engines(self, client: Any) -> None:
-        """Start new engines once `stop_engines` has ended the old ones.
+    def start_engines(self, client: Any, say: Say) -> None:
+        """Start new engines once `stop_engines` has ended the old ones; `say` is told what is waited for.
 
         Raises
         ------
@@ -250,7 +258,7 @@ class Launcher:
         """
         runtime_dirs.renew_shared_memory(self.home)
         self._start_engines()
-        self._wait_for_engines(client)
+        self._wait_for_engines(client, say)
 
     def stop_engines(self, client: Any | None) -> None:
         """End all engines. Their state is given up, so nothing waits for a stuck or a stopped one."""
@@ -422,9 +430,14 @@ class Launcher:
         keeping = {name: value for name, value in KEEPING_FREED.items() if name not in os.environ}
         return self.mpi.environment | keeping | on_this_host | self.environment | self._variables()
 
-    def _wait_for_engines(self, client: Any) -> None:
+    @staticmethod
+    def _count(n: int) -> str:
+        return f"{n} rank{'s' * (n != 1)}"
+
+    def _wait_for_engines(self, client: Any, say: Say) -> None:
         deadline = time.monotonic() + self.start_timeout_s
-        while len(client.ids) < self.n:
+        while (there := len(client.ids)) < self.n:
+            say(f"Starting {self._count(self.n)}: {there} of {self.n} connected")
             if not self.is_running():
                 raise self._start_error("The engines' launcher ended before all engines had started.")
             if time.monotonic() > deadline:

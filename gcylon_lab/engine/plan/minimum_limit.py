@@ -66,7 +66,8 @@ def minimum_limit(
         limit = needed  # under a larger limit, chunks are larger, and so are the slices that inputs are staged in
     if stats.on_gpu:  # each buffer takes whole steps of the allocator, and there are some of each chunk in a round
         limit += _DEVICE_BUFFERS * stats.columns * _DEVICE_PADDING
-        limit += 2 * max(stats.widest_bytes, default=0)  # the longest row is packed to be staged, beside itself
+        # The longest row is packed to be staged, and partitioned, beside itself.
+        limit += 3 * max(stats.widest_bytes, default=0)
     return limit + limit // 8 if varied or max(stats.largest_staged_bytes) else limit
 
 

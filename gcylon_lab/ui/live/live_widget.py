@@ -23,6 +23,14 @@ _STATUS_EVERY_S = 2.0
 _TROUBLE_EVERY_S = 1.0
 
 
+class Root(w.VBox):
+    """What holds all of a widget together. To show it, ipywidgets asks for its repr first."""
+
+    def __repr__(self) -> str:
+        # That of ipywidgets goes through all figures, which another thread may be drawing on.
+        return f"<{type(self).__name__} of {len(self.children)} widgets>"
+
+
 class LiveWidget:
     """A widget of a cluster. It begins to listen when it is first shown, and `close` frees it.
 
@@ -44,7 +52,7 @@ class LiveWidget:
         self.draws = 0
         self.page = PageWatcher()
         self.errors = w.HTML()
-        self._root = w.VBox(layout=w.Layout(width="100%"))
+        self._root = Root(layout=w.Layout(width="100%"))
         self._root.add_class("gcylon-dashboard")
         self.page.observe(self._page_changed, ["theme", "visible", "busy", "tock", "width"])
 
