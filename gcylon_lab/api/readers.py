@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.protocol.data import Data
 from ..config import GcylonConfig
-from ..engine.exec.invocation import Request
+from ..engine.exec.invocation import Request, RunOptions
 from ..engine.plan.estimate import check_root
 from ..errors import ArgumentError, ReadError, SchemaMismatch
 from ..formats import io
@@ -271,7 +271,7 @@ def from_local(frames: pd.DataFrame | Iterable[pd.DataFrame], *, config: GcylonC
     backend = context.workspace.backend
     one = hasattr(frames, "iloc") or isinstance(frames, (str, dict)) or not isinstance(frames, Iterable)
     several = [frames] if one else frames
-    request = Request("from_local", {}, empty_part(context.workspace), config=config)
+    request = Request("from_local", {}, empty_part(context.workspace), RunOptions(config=config))
 
     def make() -> Iterator[Data]:
         for frame in several:
@@ -307,7 +307,7 @@ def from_pieces(
     Table
     """
     context = current()
-    request = Request(verb, {}, empty_part(context.workspace), config=config)
+    request = Request(verb, {}, empty_part(context.workspace), RunOptions(config=config))
     return Table(receive_rows(context.workspace, request, incoming, expected_bytes), context)
 
 
@@ -339,10 +339,10 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
             check_frame(frame)
             yield workspace.backend.from_frame(frame)
 
-    request = Request("from_pandas", {"root": root}, empty_part(workspace), config=config)
+    request = Request("from_pandas", {"root": root}, empty_part(workspace), RunOptions(config=config))
     part = ingest(workspace, request, make, only=root)
     try:
-        spread, plan = repartition(workspace, part, config=config)
+        spread, plan = repartition(workspace, part, options=RunOptions(config=config))
     finally:
         part.release()  # an error that is kept would hold it
     return Table(spread, context, plan)
@@ -382,7 +382,7 @@ class _Reading:
         said = {"paths": _listed(paths), "columns": self._asked, **(options or {})}
         more = {"filters": self.condition, "storage_options": sorted(storage.options) or None}
         said |= {name: value for name, value in more.items() if value is not None}
-        self._request = Request(verb, said, empty_part(self._context.workspace), config=config)
+        self._request = Request(verb, said, empty_part(self._context.workspace), RunOptions(config=config))
 
     def table(self, plan: Callable[[int], Sequence[Any]], chunks: Callable[..., Iterator[Any]]) -> Table:
         """Read."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ..config import GcylonConfig
 from ..engine.exec.agreement import agreed
-from ..engine.exec.invocation import Request
+from ..engine.exec.invocation import Request, RunOptions
 from ..engine.exec.operation import Operation
 from ..engine.exec.running import run_verb
 from ..engine.plan.plan import Plan
@@ -54,7 +54,7 @@ def plan_verb(
     def plan(infos: Infos, config: GcylonConfig) -> Plan:
         return estimate_verb(verb, infos, config, strategy=strategy, **arguments)
 
-    return _of_all(workspace, Request(f"plan_{verb}", arguments, part, strategy, config), info, plan)
+    return _of_all(workspace, Request(f"plan_{verb}", arguments, part, RunOptions(strategy, config)), info, plan)
 
 
 def most_rows_of(
@@ -73,7 +73,7 @@ def most_rows_of(
         return most_rows(verb, infos, config, strategy, **arguments)
 
     asked = {"verb": verb, **arguments}
-    return _of_all(workspace, Request("plan_max_rows", asked, part, strategy, config), info, count)
+    return _of_all(workspace, Request("plan_max_rows", asked, part, RunOptions(strategy, config)), info, count)
 
 
 def _of_all(

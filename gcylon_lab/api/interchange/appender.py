@@ -11,6 +11,7 @@ from ...backends.arrow.named_arrays import schema_of
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...formats.file_columns import ipc_dtypes
 from ...operators.io.append import Growing
 from ...operators.io.foreign_arrow import stream_data
@@ -28,7 +29,7 @@ class Appender:
 
     def __init__(self, context: Context, schema: Schema, capacity: int, config: GcylonConfig | None) -> None:
         self._context = context
-        self._growing = Growing(context.workspace, schema, capacity, config)
+        self._growing = Growing(context.workspace, schema, capacity, RunOptions(config=config))
 
     @property
     def num_rows(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...backends.protocol.data import Data
 from ...config import GcylonConfig
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import Request, RunOptions
 from ...operators.io.foreign_arrow import ingest_stream
 from ...operators.io.ingest import empty_part, ingest
 from ...runtime.context import current
@@ -52,7 +52,7 @@ def from_arrow(source: Any, *, config: GcylonConfig | None = None) -> Table:
     {'k': 'int64', 's': 'str'}
     """
     context = current()
-    request = Request("from_arrow", {}, empty_part(context.workspace), config=config)
+    request = Request("from_arrow", {}, empty_part(context.workspace), RunOptions(config=config))
     return Table(ingest_stream(context.workspace, request, source), context)
 
 
@@ -100,5 +100,5 @@ def from_columns(columns: Mapping[str, Any], *, schema: Any = None, config: Gcyl
     def make() -> Iterator[Data]:
         yield workspace.backend.from_columns(columns, schema)
 
-    request = Request("from_columns", {}, empty_part(workspace), config=config)
+    request = Request("from_columns", {}, empty_part(workspace), RunOptions(config=config))
     return Table(ingest(workspace, request, make), context)

@@ -15,10 +15,9 @@ from ...backends.protocol.expressions import Expression
 from ...backends.protocol.join_columns import check_validate
 from ...backends.protocol.scalars import check_choice, check_flags, listed_values, shown
 from ...config import nearest
-from ...engine.exec.invocation import check_settings
+from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
 from ...engine.plan.estimate import listed_rows
-from ...engine.plan.plan import check_strategy
 from ...errors import ArgumentError, GcylonError
 from ...operators.distinct.distinct import check_keep
 from ...operators.estimate import SIZED
@@ -34,18 +33,8 @@ Rule = Callable[[str, Any], Any]
 """Takes an argument's name and what was given for it; returns it in one form, or raises."""
 
 
-def _strategy(name: str, given: Any) -> Any:
-    check_strategy(given)
-    return given
-
-
-def _config(name: str, given: Any) -> Any:
-    check_settings(given, None)
-    return given
-
-
-def _seconds(name: str, given: Any) -> Any:
-    check_settings(None, given)
+def _option(name: str, given: Any) -> Any:
+    RunOptions(**{name: given}).check()
     return given
 
 
@@ -285,9 +274,7 @@ _FLAGS = (
 )  # fmt: skip
 
 RULES: dict[str, Rule] = {
-    "strategy": _strategy,
-    "config": _config,
-    "timeout_s": _seconds,
+    **dict.fromkeys(("strategy", "config", "timeout_s"), _option),
     "on": _keys,
     "by": _keys,
     "subset": _or_none(_labels),

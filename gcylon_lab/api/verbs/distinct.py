@@ -7,6 +7,7 @@ from typing import Self
 
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
 from ...engine.plan.plan import Plan
 from ...operators.distinct.distinct import drop_duplicates as _drop_duplicates
@@ -52,8 +53,8 @@ class DistinctVerbs(Verbs):
         keys = None if subset is None else listed(subset)
         return self._made(
             *_drop_duplicates(
-                self._workspace, self._live(), "drop_duplicates", keys, keep=keep, strategy=strategy, config=config,
-                timeout_s=timeout_s,
+                self._workspace, self._live(), "drop_duplicates", keys, keep=keep,
+                options=RunOptions(strategy, config, timeout_s),
             )
         )  # fmt: skip
 
@@ -82,8 +83,8 @@ class DistinctVerbs(Verbs):
         keys = None if columns is None else listed(columns)
         return self._made(
             *_drop_duplicates(
-                self._workspace, self._live(), "unique", keys, only=True, strategy=strategy, config=config,
-                timeout_s=timeout_s,
+                self._workspace, self._live(), "unique", keys, only=True,
+                options=RunOptions(strategy, config, timeout_s),
             )
         )  # fmt: skip
 
@@ -160,10 +161,10 @@ class DistinctVerbs(Verbs):
             If values of a column have no equality here (lists, structs).
         """
         keys = list(self._live().schema.names) if columns is None else listed(columns)
-        how = {"strategy": strategy, "config": config, "timeout_s": timeout_s}
+        options = RunOptions(strategy, config, timeout_s)
         return self._made(
             *_value_counts(
                 self._workspace, self._live(), keys, normalize=normalize, sort=sort, ascending=ascending,
-                dropna=dropna, how=how,
+                dropna=dropna, options=options,
             )
         )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Self
 
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
 from ...engine.plan.plan import Plan
 from ...operators.exchange import collect as _collect
@@ -55,10 +56,8 @@ class ExchangingVerbs(Verbs):
         BudgetExceeded
             If it does not fit.
         """
-        part, plan = _shuffle.shuffle(
-            self._workspace, self._live(), on,
-            keep_order=keep_order, strategy=strategy, config=config, timeout_s=timeout_s,
-        )  # fmt: skip
+        options = RunOptions(strategy, config, timeout_s)
+        part, plan = _shuffle.shuffle(self._workspace, self._live(), on, keep_order=keep_order, options=options)
         return self._made(part, plan)
 
     def allgather(
@@ -75,9 +74,7 @@ class ExchangingVerbs(Verbs):
         -------
         Table
         """
-        part, plan = _collect.allgather(
-            self._workspace, self._live(), strategy=strategy, config=config, timeout_s=timeout_s
-        )
+        part, plan = _collect.allgather(self._workspace, self._live(), options=RunOptions(strategy, config, timeout_s))
         return self._made(part, plan)
 
     def gather(
@@ -102,7 +99,7 @@ class ExchangingVerbs(Verbs):
         Table
         """
         part, plan = _collect.gather(
-            self._workspace, self._live(), root, strategy=strategy, config=config, timeout_s=timeout_s
+            self._workspace, self._live(), root, options=RunOptions(strategy, config, timeout_s)
         )
         return self._made(part, plan)
 
@@ -128,7 +125,7 @@ class ExchangingVerbs(Verbs):
         Table
         """
         part, plan = _collect.broadcast(
-            self._workspace, self._live(), root, strategy=strategy, config=config, timeout_s=timeout_s
+            self._workspace, self._live(), root, options=RunOptions(strategy, config, timeout_s)
         )
         return self._made(part, plan)
 
@@ -159,7 +156,7 @@ class ExchangingVerbs(Verbs):
             If the numbers do not fit the ranks or the rows.
         """
         part, plan = _repartition.repartition(
-            self._workspace, self._live(), rows_per_rank, strategy=strategy, config=config, timeout_s=timeout_s
+            self._workspace, self._live(), rows_per_rank, options=RunOptions(strategy, config, timeout_s)
         )
         return self._made(part, plan)
 

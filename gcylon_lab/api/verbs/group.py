@@ -13,6 +13,7 @@ from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.scalars import check_flags, shown
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import check_labels, listed
 from ...engine.plan.plan import Plan
 from ...errors import ArgumentError, GcylonError
@@ -480,7 +481,7 @@ class GroupingVerbs(Verbs):
         """Collective: all ranks call it. What ``groupby(by).agg(...)`` calls; see there."""
         part, plan = (groupby_in_order if sort else _groupby)(
             self._workspace, self._live(), listed(by), wanted, dropna=dropna, deterministic=deterministic,
-            strategy=strategy, config=config, timeout_s=timeout_s,
+            options=RunOptions(strategy, config, timeout_s),
         )  # fmt: skip
         return self._made(part, plan)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from ...backends.arrow.interop import to_frame as pandas_frame
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
 from ...operators.estimate import DISTINCT
 from ...operators.exchange.collect import allgather
@@ -27,7 +28,7 @@ class LookingVerbs(Verbs):
         workspace = self._workspace
         tail = take_tail(workspace, self._live(), n, timeout_s)
         try:
-            gathered = self._made(allgather(workspace, tail, timeout_s=timeout_s)[0])
+            gathered = self._made(allgather(workspace, tail, options=RunOptions(timeout_s=timeout_s))[0])
         finally:
             tail.release()  # an error that is kept would hold it
         try:
@@ -68,7 +69,9 @@ class LookingVerbs(Verbs):
         ArgumentError
             If neither or both are given, or there are fewer rows.
         """
-        return self._made(*_sample(self._workspace, self._live(), n, frac, seed, strategy, config, timeout_s))
+        return self._made(
+            *_sample(self._workspace, self._live(), n, frac, seed, RunOptions(strategy, config, timeout_s))
+        )
 
     def max_rows(
         self,

@@ -8,6 +8,7 @@ from typing import Any, Self
 from ...backends.protocol.join_columns import JoinSpec, join_spec
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...engine.plan.plan import Plan
 from ...operators.join.estimate import plan_join as _plan_join
 from ...operators.join.join import join as _join
@@ -89,10 +90,8 @@ class JoiningVerbs(Verbs):
             return join_spec(*names, how, *keys, suffixes, indicator, validate)
 
         other = other_part(self, right)
-        part, plan = _join(
-            self._workspace, self._live(), other, given, specify,
-            strategy=strategy, config=config, timeout_s=timeout_s,
-        )  # fmt: skip
+        options = RunOptions(strategy, config, timeout_s)
+        part, plan = _join(self._workspace, self._live(), other, given, specify, options=options)
         return self._made(part, plan)
 
     merge = join

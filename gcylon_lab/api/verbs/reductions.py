@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
 from ...operators.group.describe import DESCRIBED, most_frequent, together
 from ...operators.group.describe import describe as _describe
@@ -61,7 +62,7 @@ class ReductionVerbs(Verbs):
         UnsupportedDtype
             If a column has no such function, by its name.
         """
-        return self._reduced("sum", 0.0, columns, numeric_only, config, timeout_s)
+        return self._reduced("sum", 0.0, columns, numeric_only, RunOptions("auto", config, timeout_s))
 
     def mean(
         self,
@@ -72,7 +73,7 @@ class ReductionVerbs(Verbs):
         timeout_s: float | None = None,
     ) -> Any:
         """Collective: all ranks call it. The mean of columns; see `sum`."""
-        return self._reduced("mean", 0.0, columns, numeric_only, config, timeout_s)
+        return self._reduced("mean", 0.0, columns, numeric_only, RunOptions("auto", config, timeout_s))
 
     def min(
         self,
@@ -83,7 +84,7 @@ class ReductionVerbs(Verbs):
         timeout_s: float | None = None,
     ) -> Any:
         """Collective: all ranks call it. The least value of columns; see `sum`."""
-        return self._reduced("min", 0.0, columns, numeric_only, config, timeout_s)
+        return self._reduced("min", 0.0, columns, numeric_only, RunOptions("auto", config, timeout_s))
 
     def max(
         self,
@@ -94,7 +95,7 @@ class ReductionVerbs(Verbs):
         timeout_s: float | None = None,
     ) -> Any:
         """Collective: all ranks call it. The greatest value of columns; see `sum`."""
-        return self._reduced("max", 0.0, columns, numeric_only, config, timeout_s)
+        return self._reduced("max", 0.0, columns, numeric_only, RunOptions("auto", config, timeout_s))
 
     def count(
         self,
@@ -105,15 +106,15 @@ class ReductionVerbs(Verbs):
         timeout_s: float | None = None,
     ) -> Any:
         """Collective: all ranks call it. How many values columns have, without missing ones; see `sum`."""
-        return self._reduced("count", 0.0, columns, numeric_only, config, timeout_s)
+        return self._reduced("count", 0.0, columns, numeric_only, RunOptions("auto", config, timeout_s))
 
     def any(self, columns: Labels = None, *, config: GcylonConfig | None = None, timeout_s: float | None = None) -> Any:
         """Collective: all ranks call it. Whether any value of columns is true; see `sum`."""
-        return self._reduced("any", 0.0, columns, False, config, timeout_s)
+        return self._reduced("any", 0.0, columns, False, RunOptions("auto", config, timeout_s))
 
     def all(self, columns: Labels = None, *, config: GcylonConfig | None = None, timeout_s: float | None = None) -> Any:
         """Collective: all ranks call it. Whether all values of columns are true; see `sum`."""
-        return self._reduced("all", 0.0, columns, False, config, timeout_s)
+        return self._reduced("all", 0.0, columns, False, RunOptions("auto", config, timeout_s))
 
     def var(
         self,
@@ -125,7 +126,7 @@ class ReductionVerbs(Verbs):
         timeout_s: float | None = None,
     ) -> Any:
         """Collective: all ranks call it. The variance of columns, divided by their count less ``ddof``; see `sum`."""
-        return self._reduced("var", float(ddof), columns, numeric_only, config, timeout_s)
+        return self._reduced("var", float(ddof), columns, numeric_only, RunOptions("auto", config, timeout_s))
 
     def std(
         self,
@@ -137,7 +138,7 @@ class ReductionVerbs(Verbs):
         timeout_s: float | None = None,
     ) -> Any:
         """Collective: all ranks call it. The square root of `var`; see `sum`."""
-        return self._reduced("std", float(ddof), columns, numeric_only, config, timeout_s)
+        return self._reduced("std", float(ddof), columns, numeric_only, RunOptions("auto", config, timeout_s))
 
     def median(
         self,
@@ -148,7 +149,7 @@ class ReductionVerbs(Verbs):
         timeout_s: float | None = None,
     ) -> Any:
         """Collective: all ranks call it. The median of columns, exact; see `sum`."""
-        return self._reduced("median", 0.0, columns, numeric_only, config, timeout_s)
+        return self._reduced("median", 0.0, columns, numeric_only, RunOptions("auto", config, timeout_s))
 
     def quantile(
         self,
@@ -183,9 +184,9 @@ class ReductionVerbs(Verbs):
 
         given: Any = q
         if not isinstance(given, Iterable) or isinstance(given, str):
-            return self._reduced("quantile", _as_float(q), columns, numeric_only, config, timeout_s)
+            return self._reduced("quantile", _as_float(q), columns, numeric_only, RunOptions("auto", config, timeout_s))
         asked = [("quantile", _as_float(one)) for one in given]
-        found = self._found("quantile", asked, columns, numeric_only, config, timeout_s)
+        found = self._found("quantile", asked, columns, numeric_only, RunOptions("auto", config, timeout_s))
         index = pd.Index([one for _, one in asked], dtype="float64")
         frame = pd.DataFrame({label: [found[one][label] for one in asked] for label in found[asked[0]]}, index=index)
         return frame[columns] if isinstance(columns, (str, int)) else frame
@@ -194,11 +195,11 @@ class ReductionVerbs(Verbs):
         self, columns: Labels = None, *, config: GcylonConfig | None = None, timeout_s: float | None = None
     ) -> Any:
         """Collective: all ranks call it. How many different values columns have, without missing ones; see `sum`."""
-        return self._reduced("nunique", 0.0, columns, False, config, timeout_s)
+        return self._reduced("nunique", 0.0, columns, False, RunOptions("auto", config, timeout_s))
 
     def count_rows(self, *, timeout_s: float | None = None) -> int:
         """Collective: all ranks call it. How many rows all ranks hold together."""
-        return _count_rows(self._workspace, self._live(), timeout_s)
+        return _count_rows(self._workspace, self._live(), RunOptions(timeout_s=timeout_s))
 
     def describe(
         self,
@@ -242,29 +243,27 @@ class ReductionVerbs(Verbs):
         UnsupportedDtype
             If a column that was asked for by its dtype holds neither numbers nor times.
         """
-        chosen = None if columns is None else listed(columns)
+        chosen, options = None if columns is None else listed(columns), RunOptions("auto", config, timeout_s)
         schema = self._live().schema
         asked = list(schema.names) if include == "all" and chosen is None else chosen or []
         others = [name for name in asked if name in schema and schema[name].kind not in DESCRIBED]
         if not others or (include is not None and include != "all") or exclude is not None:
             found: pd.DataFrame = _describe(
-                self._workspace, self._live(), chosen, percentiles, include, exclude, config, timeout_s
+                self._workspace, self._live(), chosen, percentiles, include, exclude, options
             )
             return found
         numbers = [name for name in asked if name not in others]
-        frames = [self._frequencies(others, config, timeout_s)]
+        frames = [self._frequencies(others, options)]
         if numbers:
-            frames.append(_describe(self._workspace, self._live(), numbers, percentiles, None, None, config, timeout_s))
+            frames.append(_describe(self._workspace, self._live(), numbers, percentiles, None, None, options))
         return together(frames, asked)
 
-    def _frequencies(
-        self, columns: Sequence[Label], config: GcylonConfig | None, timeout_s: float | None
-    ) -> pd.DataFrame:
+    def _frequencies(self, columns: Sequence[Label], options: RunOptions) -> pd.DataFrame:
         """Collective: all ranks call it. Of columns that hold no numbers: count, unique, top and freq."""
         import pandas as pd
 
         table: Any = self
-        how: dict[str, Any] = {"config": config, "timeout_s": timeout_s}
+        how: dict[str, Any] = {"config": options.config, "timeout_s": options.timeout_s}
         counts, unique = self.count(list(columns), **how), self.nunique(list(columns), **how)
         described = {}
         for name in columns:
@@ -301,7 +300,7 @@ class ReductionVerbs(Verbs):
         pandas.DataFrame
             On every rank. Of each pair, rows with both values count.
         """
-        return self._pairs("corr", columns, 1, min_periods, numeric_only, config, timeout_s)
+        return self._pairs("corr", columns, 1, min_periods, numeric_only, RunOptions("auto", config, timeout_s))
 
     def cov(
         self,
@@ -315,7 +314,8 @@ class ReductionVerbs(Verbs):
     ) -> pd.DataFrame:
         """Collective: all ranks call it. The covariance of each pair of columns, divided by their count less ``ddof``;
         see `corr`."""
-        return self._pairs("cov", columns, int(ddof), min_periods, numeric_only, config, timeout_s)
+        options = RunOptions("auto", config, timeout_s)
+        return self._pairs("cov", columns, int(ddof), min_periods, numeric_only, options)
 
     def histogram(
         self,
@@ -340,19 +340,19 @@ class ReductionVerbs(Verbs):
         ndarray of int64, ndarray of float64
             Counts and edges, as `numpy.histogram` gives them; missing values are left out. Of decimals as floats.
         """
-        return _histogram(self._workspace, self._live(), column, bins, config, timeout_s)
+        return _histogram(self._workspace, self._live(), column, bins, RunOptions("auto", config, timeout_s))
 
     def _pairs(
         self, verb: str, columns: Labels, ddof: int, min_periods: int, numeric_only: bool,
-        config: GcylonConfig | None, timeout_s: float | None,
+        options: RunOptions,
     ) -> pd.DataFrame:  # fmt: skip
         schema = self._live().schema
         names = list(schema.names) if columns is None else listed(columns)
         if numeric_only:
             names = [name for name in names if name not in schema or schema[name].kind in (*_NUMBERS, "bool")]
         return pair_sums(
-            self._workspace, self._live(), verb, names, ddof=ddof, min_periods=min_periods, config=config,
-            timeout_s=timeout_s,
+            self._workspace, self._live(), verb, names, ddof=ddof, min_periods=min_periods,
+            options=options,
         )  # fmt: skip
 
     def _reduced(
@@ -361,13 +361,12 @@ class ReductionVerbs(Verbs):
         argument: float,
         columns: Labels,
         numeric_only: bool,
-        config: GcylonConfig | None,
-        timeout_s: float | None,
+        options: RunOptions,
     ) -> Any:
         import pandas as pd
 
         one = (function, argument)
-        values = self._found(function, [one], columns, numeric_only, config, timeout_s)[one]
+        values = self._found(function, [one], columns, numeric_only, options)[one]
         if isinstance(columns, (str, int)):
             return values[columns]
         return pd.Series(list(values.values()), index=list(values), dtype=None if values else "float64")
@@ -378,12 +377,11 @@ class ReductionVerbs(Verbs):
         functions: Sequence[tuple[str, float]],
         columns: Labels,
         numeric_only: bool,
-        config: GcylonConfig | None,
-        timeout_s: float | None,
+        options: RunOptions,
     ) -> dict[tuple[str, float], dict[Label, Any]]:
         chosen = None if columns is None else listed(columns)
         kinds = (*_NUMBERS, "bool") if numeric_only else None
-        return reduce_columns(self._workspace, self._live(), verb, chosen, kinds, functions, config, timeout_s)
+        return reduce_columns(self._workspace, self._live(), verb, chosen, kinds, functions, options)
 
 
 def _as_float(q: Any) -> Any:

@@ -9,9 +9,10 @@ from typing import Any, Self
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import check_keys, listed
 from ...operators.rowwise import rowwise
-from ...operators.window.steps import How, chosen
+from ...operators.window.steps import chosen
 from ...operators.window.windows import has_windows, with_windows
 from .base import Verbs
 
@@ -137,7 +138,7 @@ class RowVerbs(Verbs):
         """
         if not has_windows([condition]):
             return self._made(*rowwise.filtered(self._workspace, self._live(), condition, strategy, config, timeout_s))
-        how, names = How(config, timeout_s), {name: name for name in self._live().schema.names}
+        how, names = RunOptions("auto", config, timeout_s), {name: name for name in self._live().schema.names}
         with with_windows(self._workspace, self._live(), [condition], how) as (part, (plain,)):
             found, plan = rowwise.filtered(self._workspace, part, plain, strategy, config, timeout_s)
             return self._made(chosen(self._workspace, found, names, how), plan)
@@ -332,7 +333,7 @@ class RowVerbs(Verbs):
         names, given = [name for name, _ in expressions], [one for _, one in expressions]
         if not has_windows(given):
             return self._made(*rowwise.assigned(workspace, part, verb, expressions, strategy, config, timeout_s))
-        how, kept = How(config, timeout_s), dict.fromkeys((*part.schema.names, *names))
+        how, kept = RunOptions("auto", config, timeout_s), dict.fromkeys((*part.schema.names, *names))
         with with_windows(workspace, part, given, how) as (more, plain):
             pairs = list(zip(names, plain, strict=True))
             made, plan = rowwise.assigned(workspace, more, verb, pairs, strategy, config, timeout_s)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...engine.plan.plan import Plan
 from ...errors import ArgumentError
 from ...operators.sets.compare import why_not_equal as _why_not_equal
@@ -57,7 +58,7 @@ class SetVerbs(Verbs):
         UnsupportedDtype
             If values of a column have no equality here (lists, structs).
         """
-        return self._set_operation("union", other, all, strategy, config, timeout_s)
+        return self._set_operation("union", other, all, RunOptions(strategy, config, timeout_s))
 
     def intersect(
         self,
@@ -83,7 +84,7 @@ class SetVerbs(Verbs):
         Table
             In no particular order.
         """
-        return self._set_operation("intersect", other, all, strategy, config, timeout_s)
+        return self._set_operation("intersect", other, all, RunOptions(strategy, config, timeout_s))
 
     def difference(
         self,
@@ -109,7 +110,7 @@ class SetVerbs(Verbs):
         Table
             In no particular order.
         """
-        return self._set_operation("difference", other, all, strategy, config, timeout_s)
+        return self._set_operation("difference", other, all, RunOptions(strategy, config, timeout_s))
 
     def concat(
         self,
@@ -158,8 +159,8 @@ class SetVerbs(Verbs):
 
         return self._made(
             *_concat(
-                self._workspace, parts, join=join, order=order, strategy=strategy,
-                config=config, timeout_s=timeout_s, check=check,
+                self._workspace, parts, join=join, order=order, options=RunOptions(strategy, config, timeout_s),
+                check=check,
             )
         )  # fmt: skip
 
@@ -239,7 +240,7 @@ class SetVerbs(Verbs):
         UnsupportedDtype
             If ``ordered=False`` and values of a column have no equality as keys (lists, structs).
         """
-        return not self._why_not_equal("equals", other, ordered, check_dtype, config, timeout_s)
+        return not self._why_not_equal("equals", other, ordered, check_dtype, RunOptions("auto", config, timeout_s))
 
     def why_not_equal(
         self,
@@ -262,16 +263,14 @@ class SetVerbs(Verbs):
         str
             Empty where they are equal.
         """
-        return self._why_not_equal("why_not_equal", other, ordered, check_dtype, config, timeout_s)
+        return self._why_not_equal("why_not_equal", other, ordered, check_dtype, RunOptions("auto", config, timeout_s))
 
-    def _set_operation(
-        self, verb: str, other: Any, every: bool, strategy: str, config: GcylonConfig | None, timeout_s: float | None
-    ) -> Self:
+    def _set_operation(self, verb: str, other: Any, every: bool, options: RunOptions) -> Self:
         right = other_part(self, other)
         return self._made(
             *set_operation(
-                self._workspace, self._live(), right, verb, every=every, strategy=strategy, config=config,
-                timeout_s=timeout_s, check=lambda: _checked(verb, self, other, all=every),
+                self._workspace, self._live(), right, verb, every=every, options=options,
+                check=lambda: _checked(verb, self, other, all=every),
             )
         )  # fmt: skip
 
@@ -281,13 +280,12 @@ class SetVerbs(Verbs):
         other: Any,
         ordered: bool,
         check_dtype: bool,
-        config: GcylonConfig | None,
-        timeout_s: float | None,
+        options: RunOptions,
     ) -> str:
         right = other_part(self, other)
         return _why_not_equal(
-            self._workspace, self._live(), right, verb, ordered=ordered, check_dtype=check_dtype, config=config,
-            timeout_s=timeout_s, check=lambda: _checked(verb, self, other, ordered=ordered, check_dtype=check_dtype),
+            self._workspace, self._live(), right, verb, ordered=ordered, check_dtype=check_dtype, options=options,
+            check=lambda: _checked(verb, self, other, ordered=ordered, check_dtype=check_dtype),
         )  # fmt: skip
 
 

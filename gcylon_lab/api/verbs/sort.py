@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
 from ...engine.plan.plan import Plan
 from ...operators.sort import sort as _sort
@@ -68,7 +69,7 @@ class SortingVerbs(Verbs):
         """
         part, plan = _sort.sort_values(
             self._workspace, self._live(), by,
-            ascending=ascending, na_position=na_position, strategy=strategy, config=config, timeout_s=timeout_s,
+            ascending=ascending, na_position=na_position, options=RunOptions(strategy, config, timeout_s),
         )  # fmt: skip
         return self._made(part, plan)
 

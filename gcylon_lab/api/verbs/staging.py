@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from ...config import GcylonConfig
+from ...engine.exec.invocation import RunOptions
 from ...operators.exchange.unstage import unstage as _unstage
 from .base import Verbs
 
@@ -39,5 +40,5 @@ class StagingVerbs(Verbs):
         SpillError
             If it cannot be read back; nothing has changed then either.
         """
-        _unstage(self._workspace, self._live(), config=config, timeout_s=timeout_s)
+        _unstage(self._workspace, self._live(), RunOptions("auto", config, timeout_s))
         return self

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...backends.protocol.scalars import check_choice
 from ...config import GcylonConfig
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.keys import check_columns
 from ...formats import io
 from ...formats.filesystems import plain_path
@@ -211,5 +211,5 @@ class WritingVerbs(Verbs):
         def check() -> None:
             check_columns(part, options.get("partition_on", ()))
 
-        request = Request(verb, said, part, config=config, check=check)
+        request = Request(verb, said, part, RunOptions(config=config), check)
         return write_files(self._workspace, request, folder, form, storage, overwrite=overwrite)

@@ -78,7 +78,7 @@ def _exchanged(
                 return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
         except BudgetExceeded as error:
             # Strings longer than their mean, for example.
-            if operation.request.strategy != "auto" or not operation.may_stage:
+            if operation.options.strategy != "auto" or not operation.may_stage:
                 raise
             go_on(operation, error)
         plan = operation.make_plan(stats, counted, "staged")

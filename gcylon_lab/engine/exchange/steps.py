@@ -132,7 +132,7 @@ def local_plan(operation: Operation, part: Part, result: Part, reason: str) -> P
     """The plan of an operation that exchanged nothing, as this rank has it: where its result went to is known."""
     peak = operation.record.predicted_peak_bytes
     limit = operation.workspace.limit_for(operation.config)
-    asked = operation.request.strategy
+    asked = operation.options.strategy
     strategy = asked if asked != "auto" else "staged" if result.staged_bytes else "direct"
     operation.record.strategy, operation.record.reason = strategy, reason
     return Plan(

@@ -47,9 +47,9 @@ class LocalExecutor:
         self._leaving: dict[Schema, AsyncStager] = {}
         # What stays free beside results that are held: None for a part of the budget, as it is not known what follows.
         self.kept_free_bytes: int | None = None
-        self._always_staged = operation.request.strategy == "staged"
+        self._always_staged = operation.options.strategy == "staged"
         # Who names a strategy that holds the result is given it, or an error.
-        self.holds_result = operation.request.strategy in ("direct", "chunked")
+        self.holds_result = operation.options.strategy in ("direct", "chunked")
 
     @property
     def backend(self) -> Backend:
@@ -120,7 +120,7 @@ class LocalExecutor:
         budget = self.workspace.budget
         if self._always_staged:
             return 0
-        if self.operation.request.strategy == "auto" and self.operation.may_stage:
+        if self.operation.options.strategy == "auto" and self.operation.may_stage:
             free = budget.remaining_bytes - self._kept_free()
             return int(min(result_bytes, max(0, free)))
         return int(result_bytes)
@@ -150,7 +150,7 @@ class LocalExecutor:
             used, needed = operation.record.used_before_bytes, int(result_bytes)
             beside = used + operation.evicted_bytes + part.largest_staged_bytes
             would_do = -(-(beside + needed) * PIECES_IN_LIMIT // (PIECES_IN_LIMIT - 3))
-            what = f"The result of {operation.verb} with strategy={operation.request.strategy!r}"
+            what = f"The result of {operation.verb} with strategy={operation.options.strategy!r}"
             return exceeded(what, needed, used, limit, would_do=would_do)
 
         return raised_as(other)
@@ -225,7 +225,7 @@ class LocalExecutor:
         budget, may_stage = self.workspace.budget, self.operation.may_stage
         own_bytes = data.nbytes if own_bytes is None else own_bytes
         free = budget.remaining_bytes + claim.nbytes - own_bytes
-        auto = self.operation.request.strategy == "auto"
+        auto = self.operation.options.strategy == "auto"
         if self._always_staged or (auto and may_stage and free < self._kept_free()):
             self._stage(part, data, claim.split(own_bytes), shared)
             claim.release()

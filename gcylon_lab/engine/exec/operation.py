@@ -21,13 +21,13 @@ from ...profiling import OperationRecord
 from ...urls import without_secrets
 from ..plan.costs import Pieces, all_staged, costs_of, expected_results, never_fits, room_wanted
 from ..plan.minimum_limit import advise, minimum_limit
-from ..plan.plan import Plan, check_strategy, make_plan
+from ..plan.plan import Plan, make_plan
 from ..plan.table_stats import VERBS, TableStats, after_cutting
 from ..store.aliasing import claimed_bytes
 from ..store.views import ShownPart
 from ..store.workspace import Evictable, Workspace
 from .agreement import AgreementKind, Agreements, agreed
-from .invocation import Request, check_settings, digest
+from .invocation import Request, digest
 from .remote_write import ColumnsSeen, columns_seen, columns_told, null_columns
 
 Int64s = npt.NDArray[np.int64]
@@ -43,7 +43,7 @@ class Operation:
         self.workspace = workspace
         self.request = request
         self.record = record
-        self.verb = request.verb
+        self.verb, self.options = request.verb, request.options
         self.rank = workspace.transport.rank
         self.size = workspace.transport.size
         self.rounds_left = 0
@@ -132,12 +132,11 @@ class Operation:
             If the config asks for more than the ceiling.
         """
         part, workspace = self.request.part, self.workspace
-        check_strategy(self.request.strategy)
-        check_settings(self.request.config, self.request.timeout_s)
-        workspace.transport.set_deadline(self.request.timeout_s)
+        self.options.check()
+        workspace.transport.set_deadline(self.options.timeout_s)
         if self.request.check is not None:
             self.request.check()
-        local = self.request.config or workspace.config
+        local = self.options.config or workspace.config
         self._return_evicted(local)
         self.lacking, ready = columns_told(workspace, part, self.verb)
         answers = self.agree(
@@ -215,15 +214,15 @@ class Operation:
 
     def _never_fits(self, stats: TableStats) -> bool:
         """Collective: all ranks call it. Whether some rank would refuse, whatever gave way: then nothing does."""
-        if self.request.strategy not in ("direct", "chunked"):
+        if self.options.strategy not in ("direct", "chunked"):
             return False
-        never = never_fits(stats, self.request.strategy)
+        never = never_fits(stats, self.options.strategy)
         return bool(self.agree(AgreementKind.OPENING, (int(never[self.rank]),))[:, 0].any())
 
     def _evict(self, stats: TableStats, limit: int) -> None:
         """Stage what is not in use, and the input where there is no other way."""
         workspace = self.workspace
-        wanted = room_wanted(stats, self.config, self.request.strategy)[self.rank]
+        wanted = room_wanted(stats, self.config, self.options.strategy)[self.rank]
         workspace.make_room(wanted.all, limit, self.not_in_use())
         if workspace.budget.used_bytes + wanted.here > limit:
             workspace.make_room(wanted.least, limit, [self.request.part], with_views=True)
@@ -275,7 +274,7 @@ class Operation:
     ) -> Plan:
         """Plan, the same on all ranks; an error is raised by all alike and not told again."""
         try:
-            strategy, pinned = strategy or self.request.strategy, self.workspace.has_pinned_tier
+            strategy, pinned = strategy or self.options.strategy, self.workspace.has_pinned_tier
             plan = make_plan(stats, self.config, strategy, counted_results=counted, pinned_tier=pinned, **how)
         except GcylonError as error:
             if isinstance(error, BudgetExceeded):
@@ -328,7 +327,7 @@ class Operation:
     @property
     def stages(self) -> bool:
         """Whether whatever may be evicted for the operation is staged for it."""
-        return self.may_stage and self.request.strategy in ("auto", "staged")
+        return self.may_stage and self.options.strategy in ("auto", "staged")
 
     def advise(self, error: BudgetExceeded) -> None:
         """Let an error advise a limit under which all that is known of this operation works."""
@@ -358,7 +357,7 @@ class Operation:
         evicted is decided before rows are counted, and an input may stay where it was expected that all fits."""
         if self.stages:
             return
-        strategy, config = "direct" if self.request.strategy == "direct" else "chunked", self.config
+        strategy, config = "direct" if self.options.strategy == "direct" else "chunked", self.config
         enough = minimum_limit(stats, config, strategy, results, may_stage=self.may_stage)
         beside = self._stats(self._held, (enough,) * self.size, {"verb": stats.verb})
         rooms = zip(self._held, room_wanted(beside, config, strategy), strict=True)

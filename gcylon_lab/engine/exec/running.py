@@ -172,10 +172,10 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], eviction: Ev
 def _check_held(operation: Operation, result: Part) -> None:
     """A strategy that was named is honoured, or refused: one that holds the result, which gave way, is not another."""
     request, staged = operation.request, result.staged_bytes
-    if request.strategy not in ("direct", "chunked") or result is request.part or not staged:
+    if request.options.strategy not in ("direct", "chunked") or result is request.part or not staged:
         return
     budget, limit = operation.workspace.budget, operation.workspace.limit_for(operation.config)
-    what = f"Holding the result of {operation.verb} with strategy={request.strategy!r}"
+    what = f"Holding the result of {operation.verb} with strategy={request.options.strategy!r}"
     raise exceeded(what, staged, budget.used_bytes, limit, would_do=limit + 2 * staged)
 
 

@@ -53,7 +53,7 @@ def refuse_too_large(operation: Operation, limits: Int64s, needed: Sequence[int]
     SpillError
         On all ranks alike.
     """
-    if not operation.may_stage or operation.request.strategy not in ("auto", "staged"):
+    if not operation.may_stage or operation.options.strategy not in ("auto", "staged"):
         return  # nothing is written then
     if all(one <= limit for one, limit in zip(needed, limits.tolist(), strict=True)):
         return

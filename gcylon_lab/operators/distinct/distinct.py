@@ -8,9 +8,8 @@ from ...backends.protocol.aggregation import whole_rows
 from ...backends.protocol.expressions import col
 from ...backends.protocol.scalars import check_choice
 from ...backends.protocol.schema import Label
-from ...config import GcylonConfig
 from ...engine.exec.align_schemas import new_label
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.keys import check_keys, require_columns
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
@@ -32,9 +31,7 @@ def drop_duplicates(
     *,
     keep: str | bool = "first",
     only: bool = False,
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Keep one row of those with equal keys, or none of them.
 
@@ -50,8 +47,7 @@ def drop_duplicates(
         Which row stays, in (rank, row) order; False for rows whose key stands there only once.
     only : bool
         Whether the other columns are left out.
-    strategy, config, timeout_s
-        See `Request`.
+    options : RunOptions
 
     Returns
     -------
@@ -85,7 +81,7 @@ def drop_duplicates(
         return rows if only else in_order_of(workspace, rows, operation.schema.names)
 
     arguments = {"subset": keys, "keep": keep}
-    return run_operation(workspace, Request(verb, arguments, part, strategy, config, timeout_s, check=check), body)
+    return run_operation(workspace, Request(verb, arguments, part, options, check), body)
 
 
 def check_keep(keep: str | bool) -> None:

@@ -54,7 +54,7 @@ def materializes_late(operation: Operation, part: Part, keys: Sequence[Label]) -
     limit = workspace.limit_for(operation.config)
     narrow = keys_row_bytes(workspace, part, keys)
     answers = operation.agree(
-        AgreementKind.COUNT, worth_finding_first(operation.request.strategy, part.rows, part.nbytes, narrow, limit)
+        AgreementKind.COUNT, worth_finding_first(operation.options.strategy, part.rows, part.nbytes, narrow, limit)
     )
     if workspace.backend.on_gpu or not operation.may_stage:
         return False

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import RangeRoute
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.plan.estimate import check_root
@@ -20,9 +19,7 @@ def allgather(
     workspace: Workspace,
     part: Part,
     *,
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Every rank gets all rows, in (rank, row) order.
 
@@ -30,14 +27,13 @@ def allgather(
     ----------
     workspace, part
         This rank's means and rows.
-    strategy, config, timeout_s
-        See `Request`.
+    options : RunOptions
 
     Returns
     -------
     Part, Plan
     """
-    request = Request("allgather", {}, part, strategy, config, timeout_s)
+    request = Request("allgather", {}, part, options)
     return run_operation(workspace, request, lambda op: _collect(op, part, None, None))
 
 
@@ -46,9 +42,7 @@ def gather(
     part: Part,
     root: int = 0,
     *,
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. The root gets all rows in (rank, row) order, the others none.
 
@@ -58,8 +52,7 @@ def gather(
         This rank's means and rows.
     root : int, default 0
         In [0, world size).
-    strategy, config, timeout_s
-        See `Request`.
+    options : RunOptions
 
     Returns
     -------
@@ -70,7 +63,7 @@ def gather(
     ArgumentError
         If the root is no rank.
     """
-    request = _rooted("gather", workspace, part, root, strategy, config, timeout_s)
+    request = _rooted("gather", workspace, part, root, options)
     return run_operation(workspace, request, lambda op: _collect(op, part, root, None))
 
 
@@ -79,9 +72,7 @@ def broadcast(
     part: Part,
     root: int = 0,
     *,
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Every rank gets the root's rows.
 
@@ -91,8 +82,7 @@ def broadcast(
         This rank's means and rows.
     root : int, default 0
         In [0, world size).
-    strategy, config, timeout_s
-        See `Request`.
+    options : RunOptions
 
     Returns
     -------
@@ -103,7 +93,7 @@ def broadcast(
     ArgumentError
         If the root is no rank.
     """
-    request = _rooted("broadcast", workspace, part, root, strategy, config, timeout_s)
+    request = _rooted("broadcast", workspace, part, root, options)
     return run_operation(workspace, request, lambda op: _collect(op, part, None, root))
 
 
@@ -112,12 +102,10 @@ def _rooted(
     workspace: Workspace,
     part: Part,
     root: int,
-    strategy: str,
-    config: GcylonConfig | None,
-    timeout_s: float | None,
+    options: RunOptions,
 ) -> Request:
     size = workspace.transport.size
-    return Request(verb, {"root": root}, part, strategy, config, timeout_s, check=lambda: check_root(root, size))
+    return Request(verb, {"root": root}, part, options, lambda: check_root(root, size))
 
 
 def _collect(operation: Operation, part: Part, to: int | None, source: int | None) -> Part:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import RangeRoute
 from ...engine.exec.agreement import agreed
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.plan.estimate import check_rows_per_rank, listed_rows, target_rows
@@ -25,9 +24,7 @@ def repartition(
     part: Part,
     rows_per_rank: Sequence[int] | None = None,
     *,
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Cut the table anew, keeping the global order.
 
@@ -37,8 +34,7 @@ def repartition(
         This rank's means and rows.
     rows_per_rank : sequence of int, optional
         Rows that each rank will hold; evenly by default. Their sum is the table's rows.
-    strategy, config, timeout_s
-        See `Request`.
+    options : RunOptions
 
     Returns
     -------
@@ -52,9 +48,8 @@ def repartition(
     wanted = listed_rows(rows_per_rank)
     size = workspace.transport.size
     request = Request(
-        "repartition", {"rows_per_rank": wanted}, part, strategy, config, timeout_s,
-        check=lambda: check_rows_per_rank(wanted, size),
-    )  # fmt: skip
+        "repartition", {"rows_per_rank": wanted}, part, options, lambda: check_rows_per_rank(wanted, size)
+    )
 
     def body(operation: Operation) -> Part:
         rows = operation.rows

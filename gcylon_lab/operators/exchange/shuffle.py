@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...backends.protocol.schema import Label
-from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import HashRoute
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.keys import check_keys, listed
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
@@ -23,9 +22,7 @@ def shuffle(
     on: Label | Sequence[Label],
     *,
     keep_order: bool = False,
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Spread rows over the ranks by the hash form of their keys.
 
@@ -37,8 +34,7 @@ def shuffle(
         Key columns.
     keep_order : bool, default False
         Keep (source rank, row) order inside each rank.
-    strategy, config, timeout_s
-        See `Request`.
+    options : RunOptions
 
     Returns
     -------
@@ -51,9 +47,7 @@ def shuffle(
     """
     keys = listed(on)
     arguments = {"on": keys, "keep_order": keep_order}
-    request = Request(
-        "shuffle", arguments, part, strategy, config, timeout_s, check=lambda: check_keys(part, keys, "on")
-    )
+    request = Request("shuffle", arguments, part, options, lambda: check_keys(part, keys, "on"))
 
     def body(operation: Operation) -> Part:
         route = HashRoute(keys, operation.size, keep_order=keep_order)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...backends.protocol.data import Data
-from ...config import GcylonConfig
 from ...engine.exec.agreement import AgreementKind, agreed
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.chunk import Chunk
@@ -22,17 +21,15 @@ _WHAT = "Bringing staged rows back"
 _WORTH = 2  # what is read whole, and of which less than one in so many bytes is wanted, is copied out
 
 
-def unstage(
-    workspace: Workspace, part: Part, *, config: GcylonConfig | None = None, timeout_s: float | None = None
-) -> None:
+def unstage(workspace: Workspace, part: Part, options: RunOptions = AUTO) -> None:
     """Collective: all ranks call it. Bring back into the budget what of a part was staged; nothing is evicted for it.
 
     Parameters
     ----------
     workspace, part
         This rank's means and rows. Where the chunks lie is all that changes of the part.
-    config, timeout_s
-        See `Request`.
+    options : RunOptions
+        Without a strategy.
 
     Raises
     ------
@@ -41,7 +38,7 @@ def unstage(
     SpillError
         If it cannot be read, with nothing changed either.
     """
-    request = Request("unstage", {}, part, "auto", config, timeout_s)
+    request = Request("unstage", {}, part, options)
     result, _ = run_verb(workspace, request, lambda operation: _unstaged(operation, part))
     part.chunks = result.chunks  # after the closing agreement: on all ranks or on none
 

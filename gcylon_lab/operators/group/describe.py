@@ -12,8 +12,7 @@ from ...backends.protocol.column import Column
 from ...backends.protocol.data import empty_columns
 from ...backends.protocol.expressions import col
 from ...backends.protocol.schema import Label, Schema
-from ...config import GcylonConfig
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.keys import check_columns
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
@@ -42,8 +41,7 @@ def describe(
     percentiles: Any = None,
     include: Any = None,
     exclude: Any = None,
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> pd.DataFrame:
     """Collective: all ranks call it. Describe columns; see `gcylon_lab.api.verbs.reductions.ReductionVerbs.describe`.
 
@@ -53,8 +51,8 @@ def describe(
         This rank's means and rows.
     columns, percentiles, include, exclude
         As they were given.
-    config, timeout_s
-        See `Request`.
+    options : RunOptions
+        Without a strategy.
 
     Returns
     -------
@@ -80,7 +78,7 @@ def describe(
         return part
 
     arguments = {"columns": columns, "percentiles": asked, "include": include, "exclude": exclude}
-    run_verb(workspace, Request("describe", arguments, part, "auto", config, timeout_s, check), body)
+    run_verb(workspace, Request("describe", arguments, part, options, check), body)
     return found[0]
 
 

@@ -8,10 +8,9 @@ from ...backends.protocol.aggregation import Aggregation, Aggregations, plan_agg
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.schema import Label, Schema
 from ...backends.refusals import refused_argument
-from ...config import GcylonConfig
 from ...engine.exchange.steps import is_together, local_plan, partitioned_by, shuffled
 from ...engine.exec.agreement import AgreementKind, agreed
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.keys import check_columns, check_keys
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
@@ -35,9 +34,7 @@ def groupby(
     *,
     dropna: bool = True,
     deterministic: bool = False,
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
     check: Callable[[], None] | None = None,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Aggregate rows with equal keys.
@@ -53,7 +50,7 @@ def groupby(
         Leave out rows with a missing key.
     deterministic : bool, default False
         Refuse what may give other bits in another run.
-    strategy, config, timeout_s, check
+    options, check
         See `Request`.
 
     Returns
@@ -77,7 +74,7 @@ def groupby(
         check_keys(part, keys, "by")
         check_columns(part, [one.column for one in aggregations if one.column is not None])
 
-    request = Request("groupby", arguments, part, strategy, config, timeout_s, check=checked)
+    request = Request("groupby", arguments, part, options, checked)
 
     def body(operation: Operation) -> Part:
         with shared_checks():

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...backends.protocol.aggregation import Aggregation
 from ...backends.protocol.schema import Label
-from ...config import GcylonConfig
+from ...engine.exec.invocation import AUTO, RunOptions
 from ...engine.plan.plan import Plan
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
@@ -23,9 +23,7 @@ def groupby_in_order(
     *,
     dropna: bool = True,
     deterministic: bool = False,
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Aggregate rows with equal keys, and sort the groups by them over all ranks.
 
@@ -38,11 +36,10 @@ def groupby_in_order(
         The plan is that of the grouping, and in its ``then`` that of the sort.
     """
     grouped, grouping = groupby(
-        workspace, part, by, aggregations, dropna=dropna, deterministic=deterministic, strategy=strategy,
-        config=config, timeout_s=timeout_s,
-    )  # fmt: skip
+        workspace, part, by, aggregations, dropna=dropna, deterministic=deterministic, options=options
+    )
     try:
-        made, plan = sort_values(workspace, grouped, by, strategy=strategy, config=config, timeout_s=timeout_s)
+        made, plan = sort_values(workspace, grouped, by, options=options)
     finally:
         grouped.release()  # an error that is kept would hold it
     return made, replace(grouping, then=plan)

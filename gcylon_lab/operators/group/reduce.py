@@ -19,12 +19,11 @@ from ...backends.protocol.aggregation import (
 from ...backends.protocol.column import Column
 from ...backends.protocol.data import Columns, empty_columns, select_columns
 from ...backends.protocol.schema import Label, Schema
-from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import RangeRoute
 from ...engine.exchange.steps import Step
 from ...engine.exec.agreement import AgreementKind
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.keys import check_columns
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
@@ -47,8 +46,7 @@ def reduce_columns(
     columns: Sequence[Label] | None,
     kinds: Sequence[str] | None,
     functions: Sequence[tuple[str, float]],
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> dict[tuple[str, float], dict[Label, Any]]:
     """Collective: all ranks call it. Values of functions of columns, the same on every rank.
 
@@ -63,8 +61,8 @@ def reduce_columns(
         The kinds of columns that are looked at; the others are left out.
     functions : sequence of (str, float)
         Functions of `gcylon_lab.backends.protocol.aggregation.FUNCTIONS`, each with its argument.
-    config, timeout_s
-        See `Request`.
+    options : RunOptions
+        Without a strategy.
 
     Returns
     -------
@@ -100,11 +98,11 @@ def reduce_columns(
         return part
 
     arguments = {"columns": columns, "kinds": kinds, "functions": list(functions)}
-    run_verb(workspace, Request(verb, arguments, part, "auto", config, timeout_s, check), body)
+    run_verb(workspace, Request(verb, arguments, part, options, check), body)
     return found
 
 
-def count_rows(workspace: Workspace, part: Part, timeout_s: float | None = None) -> int:
+def count_rows(workspace: Workspace, part: Part, options: RunOptions = AUTO) -> int:
     """Collective: all ranks call it. How many rows all ranks hold together."""
     counts: list[int] = []
 
@@ -112,7 +110,7 @@ def count_rows(workspace: Workspace, part: Part, timeout_s: float | None = None)
         counts.append(sum(operation.rows))
         return part
 
-    run_verb(workspace, Request("count_rows", {}, part, timeout_s=timeout_s), body, quiet=True)
+    run_verb(workspace, Request("count_rows", {}, part, options), body, quiet=True)
     return counts[0]
 
 

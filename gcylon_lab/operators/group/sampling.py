@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...backends.protocol.data import Words
-from ...config import GcylonConfig
 from ...engine.exchange.steps import local_plan
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
@@ -30,9 +29,7 @@ def sample(
     n: int | None,
     frac: float | None,
     seed: int,
-    strategy: str,
-    config: GcylonConfig | None,
-    timeout_s: float | None = None,
+    options: RunOptions,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Take rows by chance, each at most once; they stay in order, where they are.
 
@@ -70,7 +67,7 @@ def sample(
         operation.plan = local_plan(operation, part, result, "because each rank works on its own rows")
         return result
 
-    request = Request("sample", {"n": n, "frac": frac, "seed": seed}, part, strategy, config, timeout_s, check)
+    request = Request("sample", {"n": n, "frac": frac, "seed": seed}, part, options, check)
     return run_operation(workspace, request, body)
 
 

@@ -10,6 +10,7 @@ from ...backends.protocol.aggregation import Aggregation
 from ...backends.protocol.expressions import col
 from ...backends.protocol.schema import Label
 from ...engine.exec.align_schemas import new_label
+from ...engine.exec.invocation import RunOptions
 from ...engine.plan.plan import Plan
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
@@ -29,7 +30,7 @@ def value_counts(
     sort: bool,
     ascending: bool,
     dropna: bool,
-    how: dict[str, Any],
+    options: RunOptions,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Count how often each key stands in a table.
 
@@ -40,8 +41,8 @@ def value_counts(
     keys : sequence of labels
     normalize, sort, ascending, dropna : bool
         See `gcylon_lab.api.verbs.distinct.DistinctVerbs.value_counts`.
-    how : dict
-        strategy, config, timeout_s of every step.
+    options : RunOptions
+        Of every step.
 
     Returns
     -------
@@ -51,14 +52,16 @@ def value_counts(
     name = "proportion" if normalize else "count"
     wanted = Aggregation(new_label(keys, "count") if normalize else name, "size")
     counted, plan = groupby(
-        workspace, part, keys, [wanted], dropna=dropna, check=lambda: _check(flags, keys, name), **how
+        workspace, part, keys, [wanted], dropna=dropna, options=options, check=lambda: _check(flags, keys, name)
     )
     grouped = plan
     try:
         if normalize:
-            counted, plan = _replaced(counted, _shares(workspace, counted, keys, wanted.name, name, how))
+            counted, plan = _replaced(counted, _shares(workspace, counted, keys, wanted.name, name, options))
         if sort:
-            counted, plan = _replaced(counted, sort_values(workspace, counted, name, ascending=ascending, **how))
+            counted, plan = _replaced(
+                counted, sort_values(workspace, counted, name, ascending=ascending, options=options)
+            )
     except BaseException:
         counted.release()  # an error that is kept would hold it
         raise
@@ -78,13 +81,13 @@ def _check(flags: dict[str, Any], keys: Sequence[Label], name: str) -> None:
 
 
 def _shares(
-    workspace: Workspace, counted: Part, keys: Sequence[Label], count: Label, name: str, how: dict[str, Any]
+    workspace: Workspace, counted: Part, keys: Sequence[Label], count: Label, name: str, options: RunOptions
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. The parts of the whole instead of numbers of rows."""
-    config, timeout_s = how["config"], how["timeout_s"]
-    sums = reduce_columns(workspace, counted, "sum", [count], None, [("sum", 0.0)], config, timeout_s)
+    strategy, config, timeout_s = options.strategy, options.config, options.timeout_s
+    sums = reduce_columns(workspace, counted, "sum", [count], None, [("sum", 0.0)], options)
     share = (name, col(count) / max(int(sums["sum", 0.0][count]), 1))
-    both, plan = assigned(workspace, counted, "assign", [share], how["strategy"], config, timeout_s)
+    both, plan = assigned(workspace, counted, "assign", [share], strategy, config, timeout_s)
     names = {label: label for label in (*keys, name)}
     try:
         return relabelled(workspace, both, "select", {"columns": list(names)}, lambda schema: names, timeout_s), plan

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ...backends.protocol.column import Column, shown_labels
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema, agree_schemas
-from ...config import GcylonConfig
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.chunk import Chunk
@@ -31,7 +30,7 @@ class Growing:
     schema : Schema
     capacity_rows : int
         Rows for whose fixed columns memory is claimed before they come.
-    config : GcylonConfig, optional
+    options : RunOptions
         Of all that is appended.
 
     Raises
@@ -40,10 +39,8 @@ class Growing:
         If there is no room for the rows to come.
     """
 
-    def __init__(
-        self, workspace: Workspace, schema: Schema, capacity_rows: int, config: GcylonConfig | None = None
-    ) -> None:
-        self._workspace, self._config = workspace, config
+    def __init__(self, workspace: Workspace, schema: Schema, capacity_rows: int, options: RunOptions = AUTO) -> None:
+        self._workspace, self._options = workspace, options
         self.schema = schema
         self.capacity_rows = capacity_rows
         self._part: Part | None = Part(workspace, schema, ())
@@ -53,7 +50,7 @@ class Growing:
             claims.append(workspace.budget.reserve(capacity_rows * schema.row_bytes, "Rows to come"))
             return request.part
 
-        request = Request("empty", {}, self._part, config=config)
+        request = Request("empty", {}, self._part, options)
         run_verb(workspace, request, body)
         self._claim = claims[0]
 
@@ -97,7 +94,7 @@ class Growing:
                     del data, piece  # before the next rows are made
             return Part(workspace, part.schema, ingest.chunks)
 
-        request = Request("append", {}, Part(workspace, part.schema, ()), config=self._config)
+        request = Request("append", {}, Part(workspace, part.schema, ()), self._options)
         try:
             made = run_verb(workspace, request, body)[0]
         except BaseException:
@@ -118,7 +115,7 @@ class Growing:
             check_values(workspace, part.chunks, schema)
             return Part(workspace, schema, part.chunks)
 
-        made = run_verb(workspace, Request("table", {}, Part(workspace, part.schema, ()), config=self._config), body)[0]
+        made = run_verb(workspace, Request("table", {}, Part(workspace, part.schema, ()), self._options), body)[0]
         self._part = None
         self._claim.release()
         return made

@@ -12,7 +12,7 @@ import numpy as np
 from ...backends.protocol.join_columns import JoinSpec
 from ...config import GcylonConfig
 from ...engine.exec.agreement import agreed
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.exec.running import run_verb
 from ...engine.plan.estimate import as_used, estimate_exchange
@@ -244,6 +244,6 @@ def plan_join(
             raise agreed(error) from None  # of numbers that all ranks share: all raise it
         return part
 
-    request = Request("plan_join", arguments, part, strategy, config, check=lambda: specs.append(specify()))
+    request = Request("plan_join", arguments, part, RunOptions(strategy, config), lambda: specs.append(specify()))
     run_verb(workspace, request, body, quiet=True)
     return plans[0]

@@ -12,13 +12,12 @@ import numpy.typing as npt
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.join_columns import JoinColumns, JoinSpec, join_columns
 from ...backends.protocol.schema import Label
-from ...config import GcylonConfig
 from ...engine.exchange.buckets import writes_runs
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import HashRoute, RangeRoute
 from ...engine.exchange.steps import Step
 from ...engine.exec.agreement import AgreementKind, agreed
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.exec.running import run_operation
@@ -59,9 +58,7 @@ def join(
     arguments: dict[str, Any],
     specify: Callable[[], JoinSpec],
     *,
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Join two tables.
 
@@ -75,18 +72,14 @@ def join(
         As they were given, the same on all ranks.
     specify : callable
         Checks the arguments on this rank; what it raises is told to all.
-    strategy, config, timeout_s
-        See `Request`.
+    options : RunOptions
 
     Returns
     -------
     Part, Plan
     """
     specs: list[JoinSpec] = []
-    request = Request(
-        "join", arguments, left, strategy, config, timeout_s,
-        check=lambda: specs.append(specify()), others=(right,),
-    )  # fmt: skip
+    request = Request("join", arguments, left, options, lambda: specs.append(specify()), (right,))
 
     def body(operation: Operation) -> Part:
         return _Join(operation, left, right, specs[0]).run()
@@ -190,7 +183,7 @@ class _Join:
         self.costs = local.costs(nbytes, rows, other_bytes, other_rows, int(self.limits.min()))
         operation = self.operation
         may_stage = operation.may_stage and not self.workspace.backend.on_gpu  # where what it costs was measured
-        strategy = operation.request.strategy
+        strategy = operation.options.strategy
         self.memory = join_memory(
             self.spec,
             distribution,
@@ -393,7 +386,7 @@ class _Join:
         beside = 0 if self.operation.may_stage else answers[:, 2]
         if (answers[:, 1] + beside > limits).any():
             worst = int(np.argmax(answers[:, 0] - limits))
-            asked = self.operation.request.strategy
+            asked = self.operation.options.strategy
             what = "The result of a join" + (f" with strategy={asked!r}" if asked != "auto" else "")
             would_do, needed, in_use, limit = (int(n[worst]) for n in (*answers[:, :3].T, limits))
             raise agreed(exceeded(what, needed, in_use, limit, rank=worst, would_do=would_do))
@@ -424,7 +417,7 @@ class _Join:
         block = local.block_bytes(at_once, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         # Buckets differ, and what is made of one is held in what the work on it leaves free, until the next one's.
-        if buckets > 1 and not far_larger and kept < result and operation.request.strategy != "staged":
+        if buckets > 1 and not far_larger and kept < result and operation.options.strategy != "staged":
             staging = max(staging, min(peak, int(_FILLED * budget.limit_bytes)))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
@@ -436,10 +429,10 @@ class _Join:
         limits = self.limits
         # Rows that no piece was looked up for are made, and perhaps staged, before this is asked.
         fits = bool((np.maximum(peaks, results) <= limits).all())
-        held = fits and buckets == 1 and operation.request.strategy != "staged"
+        held = fits and buckets == 1 and operation.options.strategy != "staged"
         if held:  # and nothing else follows
             self.work.kept_free_bytes = 2 * local.block_bytes(pairs)
-        strategy, reason = choose_strategy(operation.request.strategy, self.exchanged, fits=held)
+        strategy, reason = choose_strategy(operation.options.strategy, self.exchanged, fits=held)
         if not operation.may_stage and strategy == "staged":
             strategy, reason = "direct", "because nothing may be staged"
         holds = held or not operation.may_stage

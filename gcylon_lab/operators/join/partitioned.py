@@ -274,7 +274,7 @@ class PartitionedJoin:
                 parts = self._exchange.receive(first, self._next.last, self._costs, self._used)
             return {name: self._work.adopt(part) for name, part in parts.items()}
         except BudgetExceeded as error:
-            if self._operation.request.strategy != "auto" or not self._operation.may_stage:
+            if self._operation.options.strategy != "auto" or not self._operation.may_stage:
                 raise
             go_on(self._exchange.last_step, error)
         return None

@@ -15,7 +15,7 @@ from ...backends.protocol.schema import Label, Schema, agree_schemas, require_di
 from ...backends.refusals import is_refused_on_gpus
 from ...config import GcylonConfig
 from ...engine.exchange.steps import local_plan
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.iter_chunks import reading_bytes
 from ...engine.exec.keys import check_columns
 from ...engine.exec.local_executor import LocalExecutor
@@ -65,7 +65,7 @@ def filtered(
         return result
 
     arguments = {"condition": condition} | _kernels([condition])
-    request = Request("filter", arguments, part, strategy, config, timeout_s, check=check)
+    request = Request("filter", arguments, part, RunOptions(strategy, config, timeout_s), check)
     return run_operation(workspace, request, body)
 
 
@@ -132,7 +132,7 @@ def assigned(
         return result
 
     arguments = {"columns": list(expressions)} | _kernels([expression for _, expression in expressions])
-    request = Request(verb, arguments, part, strategy, config, timeout_s, check=check)
+    request = Request(verb, arguments, part, RunOptions(strategy, config, timeout_s), check)
     return run_operation(workspace, request, body)
 
 
@@ -222,7 +222,7 @@ def each_piece(
     rows = work.piece_rows(row_bytes, temporary + made_row_bytes, least=least)
     result_bytes = part.rows * made_row_bytes if shared is not None and not part.staged_bytes else part.nbytes
     at_once = min(rows, part.rows) * (2 * row_bytes + temporary + made_row_bytes) + part.largest_staged_bytes
-    work.expect(at_once + (0 if operation.request.strategy == "staged" else result_bytes))
+    work.expect(at_once + (0 if operation.options.strategy == "staged" else result_bytes))
     with work.holding(part, part.nbytes + part.rows * made_row_bytes):
         for piece, held in _pieces_with_claims(work, part, operation.schema, rows, apart=shared is not None):
             for made, claim in work.apply(piece, needed, function):
@@ -300,7 +300,9 @@ def relabelled(
         chunks: list[Chunk] = [ChunkView(chunk, chosen, workspace) for chunk in part.chunks]
         return Part(workspace, renamed(operation.schema, chosen), chunks, _renamed_spread(part.partitioning, chosen))
 
-    return run_verb(workspace, Request(verb, arguments, part, timeout_s=timeout_s, check=check), body, quiet=True)[0]
+    return run_verb(
+        workspace, Request(verb, arguments, part, RunOptions(timeout_s=timeout_s), check), body, quiet=True
+    )[0]
 
 
 def _renamed_spread(spread: Partitioning | None, names: Mapping[Label, Label]) -> Partitioning | None:
@@ -341,7 +343,9 @@ def mapped(
             del made  # before the next rows are read back
 
     name = getattr(function, "__qualname__", type(function).__name__)
-    request = Request("map_parts", {"f": name, "by_chunk": by_chunk}, part, "auto", config, timeout_s, check)
+    request = Request(
+        "map_parts", {"f": name, "by_chunk": by_chunk}, part, RunOptions("auto", config, timeout_s), check
+    )
     return ingest(workspace, request, make)
 
 

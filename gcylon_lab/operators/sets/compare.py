@@ -11,13 +11,12 @@ from ...backends.host.comparing import first_difference, unlike_columns
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import col
 from ...backends.protocol.schema import Label, Schema
-from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import RangeRoute
 from ...engine.exchange.steps import Step
 from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.align_schemas import Sides, agree_sides, common_schema, first_rows
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.iter_chunks import pieces_ahead
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
@@ -41,8 +40,7 @@ def why_not_equal(
     *,
     ordered: bool,
     check_dtype: bool,
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
     check: Callable[[], None] | None = None,
 ) -> str:
     """Collective: all ranks call it. Compare two tables: their first difference in words, empty where there is none.
@@ -59,7 +57,7 @@ def why_not_equal(
         Whether rows must stand in the same global order.
     check_dtype : bool
         Whether dtypes must be the same.
-    config, timeout_s, check
+    options, check
         See `Request`.
 
     Raises
@@ -78,7 +76,7 @@ def why_not_equal(
         record.predicted_peak_bytes = record.predicted_peak_bytes or workspace.budget.used_bytes
         return left
 
-    request = Request(verb, arguments, left, "auto", config, timeout_s, check=check, others=(right,))
+    request = Request(verb, arguments, left, options, check, (right,))
     try:
         run_verb(workspace, request, body)
     except SchemaMismatch as error:  # told to all ranks: a value that the common dtype has not, and so no other row

@@ -12,12 +12,11 @@ import pyarrow as pa
 from ...backends.protocol.column import Column
 from ...backends.protocol.scalars import check_choice
 from ...backends.protocol.schema import Schema
-from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import RangeRoute
 from ...engine.exchange.steps import Step, local_plan
 from ...engine.exec.align_schemas import agree_sides, common_schema, spread_of
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.local_executor import PIECES_IN_LIMIT, LocalExecutor
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.exec.running import run_operation
@@ -43,9 +42,7 @@ def concat(
     *,
     join: str = "outer",
     order: str = "global",
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
     check: Callable[[], None] | None = None,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Put tables one after the other.
@@ -61,7 +58,7 @@ def concat(
     order : {"global", "local"}
         Whether all rows of a table come before those of the next one in global order, which costs an exchange of each
         table, or only on each rank.
-    strategy, config, timeout_s, check
+    options, check
         See `Request`.
 
     Returns
@@ -88,9 +85,7 @@ def concat(
         return _in_global_order(operation, parts, schema, sides.rows)
 
     arguments = {"tables": len(parts), "join": join, "order": order}
-    request = Request(
-        "concat", arguments, parts[0], strategy, config, timeout_s, check=checked, others=tuple(parts[1:])
-    )  # fmt: skip
+    request = Request("concat", arguments, parts[0], options, checked, tuple(parts[1:]))
     return run_operation(workspace, request, body)
 
 
@@ -120,7 +115,7 @@ def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Par
         work.expect_now(0)
     check_values(workspace, chunks, schema)
     result = Part(workspace, schema, chunks, spread_of(parts, operation.size))
-    if operation.request.strategy == "staged" and operation.may_stage:
+    if operation.options.strategy == "staged" and operation.may_stage:
         slice_bytes = workspace.slice_bytes(workspace.budget.limit_bytes)
         result.stage(workspace, result.nbytes, slice_bytes)  # a copy: the tables stay as they are
     operation.plan = local_plan(operation, result, result, APPENDED)
@@ -139,7 +134,7 @@ def _held(work: LocalExecutor, chunks: Sequence[Chunk], back_bytes: int) -> list
     except workspace.out_of_memory:
         if used + needed <= budget.limit_bytes:
             raise
-        verb, strategy = work.operation.verb, work.operation.request.strategy
+        verb, strategy = work.operation.verb, work.operation.options.strategy
         raise does_not_hold(verb, strategy, needed, used, budget.limit_bytes, back_bytes) from None
 
 

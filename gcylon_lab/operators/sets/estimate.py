@@ -12,7 +12,7 @@ import numpy as np
 from ...config import GcylonConfig
 from ...engine.exec.agreement import agreed
 from ...engine.exec.align_schemas import require_same_names
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.plan.estimate import as_used, estimate_exchange
@@ -248,6 +248,6 @@ def plan_sets(
             raise agreed(error) from None  # of numbers that all ranks share: all raise it
         return part
 
-    request = Request(f"plan_{verb}", {"tables": len(infos), **arguments}, part, strategy, config, check=check)
+    request = Request(f"plan_{verb}", {"tables": len(infos), **arguments}, part, RunOptions(strategy, config), check)
     run_verb(workspace, request, body, quiet=True)
     return plans[0]

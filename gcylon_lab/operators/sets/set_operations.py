@@ -13,10 +13,9 @@ from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.promotion import fixed_column
 from ...backends.protocol.schema import Label, Schema
-from ...config import GcylonConfig
 from ...engine.exchange.steps import shuffled
 from ...engine.exec.align_schemas import Sides, agree_sides, common_schema, new_label, spread_of
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.keys import require_columns
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
@@ -42,9 +41,7 @@ def set_operation(
     verb: str,
     *,
     every: bool,
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
     check: Callable[[], None] | None = None,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Put rows of two tables together as sets, or as multisets.
@@ -58,7 +55,7 @@ def set_operation(
     verb : {"union", "intersect", "difference"}
     every : bool
         Whether equal rows count, as SQL's ALL says; otherwise a row stands once in the result.
-    strategy, config, timeout_s, check
+    options, check
         See `Request`.
 
     Returns
@@ -72,7 +69,7 @@ def set_operation(
     UnsupportedDtype
         If values of a column have no equality here (lists, structs).
     """
-    request = Request(verb, {"all": every}, left, strategy, config, timeout_s, check=check, others=(right,))
+    request = Request(verb, {"all": every}, left, options, check, (right,))
 
     def body(operation: Operation) -> Part:
         sides = agree_sides(operation, (left, right))

@@ -12,9 +12,8 @@ from ...backends.protocol.column import Label
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.sorting import SortKey
-from ...config import GcylonConfig
 from ...engine.exchange.steps import local_plan
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.keys import check_keys
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
@@ -36,8 +35,7 @@ def leading_rows(
     by: Sequence[Label],
     *,
     ascending: bool,
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Of this rank's rows the first ``n`` by their keys, or a few more, in any order;
     equal ones are in theirs."""
@@ -53,7 +51,7 @@ def leading_rows(
         return result
 
     arguments = {"n": n, "by": list(by), "ascending": ascending}
-    return run_operation(workspace, Request("leading_rows", arguments, part, "auto", config, timeout_s, check), body)
+    return run_operation(workspace, Request("leading_rows", arguments, part, options, check), body)
 
 
 class _Leading:

@@ -12,12 +12,11 @@ from ...backends.protocol.column import Label
 from ...backends.protocol.data import Columns, Data, Ids
 from ...backends.protocol.scalars import check_choice
 from ...backends.protocol.sorting import SortKey, require_sortable
-from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.rounds import SendBatch
 from ...engine.exchange.routes import HashRoute
 from ...engine.exec.agreement import agreed
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.keys import check_keys, listed
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
@@ -37,9 +36,7 @@ def sort_values(
     *,
     ascending: bool | Sequence[bool] = True,
     na_position: str = "last",
-    strategy: str = "auto",
-    config: GcylonConfig | None = None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Bring rows into global order; rows with equal keys keep theirs.
 
@@ -53,8 +50,7 @@ def sort_values(
         One for all keys, or one for each.
     na_position : {"last", "first"}
         Where missing values go, whatever the direction.
-    strategy, config, timeout_s
-        See `Request`.
+    options : RunOptions
 
     Returns
     -------
@@ -83,7 +79,7 @@ def sort_values(
         require_order(operation, keys)
         return _sort(operation, part, keys)
 
-    return run_operation(workspace, Request("sort_values", arguments, part, strategy, config, timeout_s, check), body)
+    return run_operation(workspace, Request("sort_values", arguments, part, options, check), body)
 
 
 def require_order(operation: Operation, keys: Sequence[SortKey]) -> None:
@@ -111,7 +107,7 @@ def _sort(operation: Operation, part: Part, keys: Sequence[SortKey]) -> Part:
     route = SortRoute(keys, splitters, sum(stats.rows[: operation.rank]), operation.size)
     arrived = exchange_table(operation, part, route, stats)
     sorter = Sorter(workspace, operation.schema, keys)
-    may_stage = operation.request.strategy == "auto" and operation.may_stage
+    may_stage = operation.options.strategy == "auto" and operation.may_stage
     with span("sort", "algorithm", bytes=arrived.nbytes):
         if operation.plan is not None and operation.plan.strategy == "staged":
             chunks = sorter.sort_staged(arrived, splitters.share)

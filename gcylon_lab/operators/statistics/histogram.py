@@ -9,9 +9,8 @@ import numpy as np
 
 from ...backends.protocol.scalars import shown
 from ...backends.protocol.schema import Label
-from ...config import GcylonConfig
 from ...engine.exec.agreement import agreed
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.keys import check_columns
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
@@ -30,8 +29,7 @@ def histogram(
     part: Part,
     column: Label,
     bins: int | Sequence[float],
-    config: GcylonConfig | None,
-    timeout_s: float | None,
+    options: RunOptions,
 ) -> tuple[Any, Floats]:
     """Collective: all ranks call it. Counts and edges, as `numpy.histogram` gives them of the values that are there."""
     found: list[tuple[Any, Floats]] = []
@@ -59,7 +57,7 @@ def histogram(
         return part
 
     arguments = {"column": column, "bins": bins}
-    run_verb(workspace, Request("histogram", arguments, part, "auto", config, timeout_s, check), body)
+    run_verb(workspace, Request("histogram", arguments, part, options, check), body)
     return found[0]
 
 

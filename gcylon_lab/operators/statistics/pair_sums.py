@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from ...backends.arrow.interop import to_frame as pandas_frame
 from ...backends.protocol.schema import Label
-from ...config import GcylonConfig
 from ...engine.exec.agreement import AgreementKind
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.keys import check_columns
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
@@ -41,8 +40,7 @@ def pair_sums(
     *,
     ddof: int,
     min_periods: int,
-    config: GcylonConfig | None,
-    timeout_s: float | None,
+    options: RunOptions,
 ) -> pd.DataFrame:
     """Collective: all ranks call it. Correlations ("corr") or covariances ("cov") of columns, the same on every rank.
 
@@ -60,7 +58,7 @@ def pair_sums(
         return part
 
     arguments = {"columns": list(columns), "ddof": ddof, "min_periods": min_periods}
-    check = Request(verb, arguments, part, "auto", config, timeout_s, check=lambda: check_columns(part, columns))
+    check = Request(verb, arguments, part, options, lambda: check_columns(part, columns))
     run_verb(workspace, check, body)
     return found[0]
 

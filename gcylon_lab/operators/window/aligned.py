@@ -10,13 +10,13 @@ import pyarrow as pa
 from ...backends.protocol.data import Columns, Data
 from ...backends.protocol.promotion import fixed_column
 from ...backends.protocol.schema import Label, Schema
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.store.chunk import Chunk
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ..rowwise.rowwise import each_piece
-from .steps import How
 
 _NUMBER_ROW_BYTES = 16
 
@@ -25,7 +25,7 @@ def numbered(
     workspace: Workspace,
     part: Part,
     name: Label,
-    how: How,
+    options: RunOptions,
     look: Callable[[Operation, Part], bool] = lambda operation, part: False,
 ) -> tuple[Part, list[int], bool]:
     """Collective: all ranks call it. A part with the number of each row in global order, how many rows each rank has,
@@ -49,11 +49,11 @@ def numbered(
 
         return each_piece(operation, part, _NUMBER_ROW_BYTES, 8, work, schema, part.partitioning, shared={name})
 
-    made, _ = run_operation(workspace, how.request("row_numbers", {"name": name}, part), body)
+    made, _ = run_operation(workspace, Request("row_numbers", {"name": name}, part, options), body)
     return made, rows, found[0]
 
 
-def beside(workspace: Workspace, part: Part, other: Part, how: How) -> Part:
+def beside(workspace: Workspace, part: Part, other: Part, options: RunOptions) -> Part:
     """Collective: all ranks call it. The columns of two parts that have the same rows on each rank."""
 
     def body(operation: Operation) -> Part:
@@ -70,7 +70,7 @@ def beside(workspace: Workspace, part: Part, other: Part, how: How) -> Part:
         names = set(other.schema.names)
         return each_piece(operation, part, 2 * bytes_each, bytes_each, work, schema, part.partitioning, shared=names)
 
-    request = how.request("beside", {"columns": list(other.schema.names)}, part, others=(other,))
+    request = Request("beside", {"columns": list(other.schema.names)}, part, options, others=(other,))
     return run_operation(workspace, request, body)[0]
 
 

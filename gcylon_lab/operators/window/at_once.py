@@ -10,6 +10,7 @@ from ...backends.expressions.windows import windowed
 from ...backends.protocol.schema import Label
 from ...engine.exchange.steps import local_plan
 from ...engine.exec.agreement import AgreementKind
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
@@ -17,7 +18,7 @@ from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ..rowwise.rowwise import computed
 from .scan import GROUP_ROW_BYTES
-from .steps import How, frame_of, rows_of
+from .steps import frame_of, rows_of
 
 _COPIES = 5  # of the rows, while they are worked on
 _OF_LIMIT = 2  # rows that may take such a part of the budget, if they are evenly spread, are brought together
@@ -44,7 +45,7 @@ def at_once(
     *,
     reverse: bool,
     dropna: bool,
-    how: How,
+    options: RunOptions,
     what: str,
 ) -> Part | None:
     """Collective: all ranks call it. A column of what a function gives for each row; None where rows do not fit.
@@ -62,7 +63,7 @@ def at_once(
         Whether rows are looked at from the last to the first.
     dropna : bool
         Whether rows with a missing key have no answer.
-    how : How
+    options : RunOptions
     what : str
         What was asked for, in the words of an error.
     """
@@ -98,5 +99,5 @@ def at_once(
         return result
 
     arguments = {"keys": list(keys), "value": value, "function": function, "dropna": dropna, "reverse": reverse}
-    made, _ = run_operation(workspace, how.request("window", arguments | {"how": dict(settings)}, part), body)
+    made, _ = run_operation(workspace, Request("window", arguments | {"how": dict(settings)}, part, options), body)
     return made if fitted[0] else None

@@ -13,6 +13,7 @@ from ...backends.protocol.aggregation import Aggregation
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.join_columns import join_spec
 from ...backends.protocol.schema import Label
+from ...engine.exec.invocation import RunOptions
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ..exchange.repartition import repartition
@@ -25,7 +26,7 @@ from .aligned import beside, numbered
 from .at_once import at_once, may_fit
 from .neighbours import neighbours
 from .scan import scan
-from .steps import How, chosen
+from .steps import chosen
 
 VALUE, ROW = "value", "row"
 _REVERSED = {"bfill": "ffill"}
@@ -43,17 +44,17 @@ class Windows:
         Of groups; without any all rows are one.
     dropna : bool
         Whether rows with a missing key have no answer.
-    how : How
+    options : RunOptions
     what : str
         What was asked for, in the words of an error.
     """
 
     def __init__(
-        self, workspace: Workspace, part: Part, keys: Sequence[Label], *, dropna: bool, how: How, what: str
+        self, workspace: Workspace, part: Part, keys: Sequence[Label], *, dropna: bool, options: RunOptions, what: str
     ) -> None:
         self._what = what
         self._workspace, self._part, self._keys = workspace, part, list(keys)
-        self._dropna, self._how = dropna, how
+        self._dropna, self._options = dropna, options
         self._made: list[Part] = []
 
     def column(self, function: str, settings: Mapping[str, Any]) -> Part:
@@ -75,7 +76,7 @@ class Windows:
         plain = _REVERSED.get(function, function)
         if not self._keys and not reverse:
             return self._in_order(self._part, plain, settings)
-        part, rows, fits = numbered(self._workspace, self._part, ROW, self._how, may_fit)
+        part, rows, fits = numbered(self._workspace, self._part, ROW, self._options, may_fit)
         self._keep(part)
         made = self._brought_together(part, plain, settings, reverse=reverse) if self._keys and fits else None
         return self._back(made or self._sorted_window(part, plain, settings, reverse=reverse), rows)
@@ -84,36 +85,36 @@ class Windows:
         """A column for rows that are in the order of their groups."""
         given = (self._workspace, part, self._keys, VALUE, function)
         if function in _NEAR:
-            return neighbours(*given, settings, dropna=self._dropna, how=self._how, what=self._what)
-        return scan(*given, dropna=self._dropna, how=self._how, what=self._what)
+            return neighbours(*given, settings, dropna=self._dropna, options=self._options, what=self._what)
+        return scan(*given, dropna=self._dropna, options=self._options, what=self._what)
 
     def _brought_together(
         self, part: Part, function: str, settings: Mapping[str, Any], *, reverse: bool
     ) -> Part | None:
         """`ROW` and what a function gives, by groups of which each is on one rank; None where a rank's do not fit."""
-        workspace, keys, how = self._workspace, self._keys, self._how
-        together = self._keep(shuffle(workspace, part, keys, keep_order=True, **how.named)[0])
+        workspace, keys, options = self._workspace, self._keys, self._options
+        together = self._keep(shuffle(workspace, part, keys, keep_order=True, options=options)[0])
         made = at_once(
             workspace, self._select(together, [*keys, VALUE]), keys, VALUE, function, settings, reverse=reverse,
-            dropna=self._dropna, how=how, what=self._what,
+            dropna=self._dropna, options=options, what=self._what,
         )  # fmt: skip
-        return made and self._keep(beside(workspace, self._select(together, [ROW]), self._keep(made), how))
+        return made and self._keep(beside(workspace, self._select(together, [ROW]), self._keep(made), options))
 
     def _sorted_window(self, part: Part, function: str, settings: Mapping[str, Any], *, reverse: bool) -> Part:
         """`ROW` and what a function gives, by groups."""
         by, ascending = list(self._keys), [True] * len(self._keys)
         if reverse:
             by, ascending = [*by, ROW], [*ascending, False]
-        ordered = self._keep(sort_values(self._workspace, part, by, ascending=ascending, **self._how.named)[0])
+        ordered = self._keep(sort_values(self._workspace, part, by, ascending=ascending, options=self._options)[0])
         narrow = self._select(ordered, [*self._keys, VALUE])
         made = self._keep(self._in_order(narrow, function, settings))
-        return self._keep(beside(self._workspace, self._select(ordered, [ROW]), made, self._how))
+        return self._keep(beside(self._workspace, self._select(ordered, [ROW]), made, self._options))
 
     def _back(self, part: Part, rows: Sequence[int]) -> Part:
         """The column `VALUE` of a part, in the order of `ROW`, on the ranks where the rows are."""
         workspace = self._workspace
-        ordered = self._keep(sort_values(workspace, part, [ROW], **self._how.named)[0])
-        there = self._keep(repartition(workspace, ordered, list(rows), **self._how.named)[0])
+        ordered = self._keep(sort_values(workspace, part, [ROW], options=self._options)[0])
+        there = self._keep(repartition(workspace, ordered, list(rows), options=self._options)[0])
         return self._made.pop(self._made.index(self._select(there, [VALUE])))
 
     # ---- functions that have one answer for a key
@@ -126,12 +127,12 @@ class Windows:
         names = list(asked.schema.names), list(groups.schema.names)
         joined = join(
             self._workspace, asked, groups, {"how": "left", "on": keys},
-            lambda: join_spec(*names, "left", keys, None, None, ("_x", "_y"), False, None), **self._how.named,
+            lambda: join_spec(*names, "left", keys, None, None, ("_x", "_y"), False, None), options=self._options,
         )[0]  # fmt: skip
         return self._back(self._keep(joined), rows)
 
     def _grouped(self, part: Part, keys: Sequence[Label], wanted: Aggregation, *, dropna: bool) -> Part:
-        return self._keep(groupby(self._workspace, part, keys, [wanted], dropna=dropna, **self._how.named)[0])
+        return self._keep(groupby(self._workspace, part, keys, [wanted], dropna=dropna, options=self._options)[0])
 
     def _aggregated(self, function: str, argument: float | None) -> Part:
         column = None if function == "size" else VALUE
@@ -141,21 +142,23 @@ class Windows:
 
     def _group_numbers(self) -> Part:
         sizes = self._grouped(self._part, self._keys, Aggregation("rows", "size"), dropna=self._dropna)
-        ordered = self._keep(sort_values(self._workspace, sizes, self._keys, **self._how.named)[0])
-        return self._keep(numbered(self._workspace, self._select(ordered, self._keys), VALUE, self._how)[0])
+        ordered = self._keep(sort_values(self._workspace, sizes, self._keys, options=self._options)[0])
+        return self._keep(numbered(self._workspace, self._select(ordered, self._keys), VALUE, self._options)[0])
 
     def _rank(self, method: str, *, ascending: bool, pct: bool) -> Part:
         """Ranks of equal values are found once, of a table of the different ones."""
-        workspace, keys, how = self._workspace, self._keys, self._how
-        there = self._keep(filtered(workspace, self._part, col(VALUE).notna(), "auto", how.config, how.timeout_s)[0])
+        workspace, keys, options = self._workspace, self._keys, self._options
+        there = self._keep(
+            filtered(workspace, self._part, col(VALUE).notna(), "auto", options.config, options.timeout_s)[0]
+        )
         if method == "first":
             return self._first_ranks(ascending=ascending, pct=pct)
         counted = self._grouped(there, [*keys, VALUE], Aggregation("rows", "size"), dropna=self._dropna)
         up = [True] * len(keys) + [ascending]
-        ordered = self._keep(sort_values(workspace, counted, [*keys, VALUE], ascending=up, **how.named)[0])
+        ordered = self._keep(sort_values(workspace, counted, [*keys, VALUE], ascending=up, options=options)[0])
         steps = self._assigned(ordered, {"rows": lit(1) if method == "dense" else col("rows")})
         upto = self._running(steps, "rows")
-        both = self._keep(beside(workspace, steps, self._renamed(upto, {"rows": "upto"}), how))
+        both = self._keep(beside(workspace, steps, self._renamed(upto, {"rows": "upto"}), options))
         last = col("upto").astype("float64")
         rank: Expression = {
             "average": last - (col("rows") - 1) / 2, "min": last - col("rows") + 1, "max": last, "dense": last,
@@ -165,9 +168,9 @@ class Windows:
             rank = rank / total
         ranks = self._assigned(both, {"rank": rank})
         named = {name: name for name in keys} | {VALUE: "ranked", "rank": VALUE}
-        groups = self._keep(chosen(workspace, ranks, named, how))
-        asked = self._keep(chosen(workspace, self._part, {name: name for name in keys} | {VALUE: "ranked"}, how))
-        windows = Windows(workspace, asked, keys, dropna=self._dropna, how=how, what=self._what)
+        groups = self._keep(chosen(workspace, ranks, named, options))
+        asked = self._keep(chosen(workspace, self._part, {name: name for name in keys} | {VALUE: "ranked"}, options))
+        windows = Windows(workspace, asked, keys, dropna=self._dropna, options=options, what=self._what)
         return windows._ranked(groups, [*keys, "ranked"])
 
     def _ranked(self, groups: Part, on: Sequence[Label]) -> Part:
@@ -187,18 +190,20 @@ class Windows:
         names = list(part.schema.names), list(totals.schema.names)
         joined = join(
             workspace, part, totals, {"how": "left", "on": with_key},
-            lambda: join_spec(*names, "left", with_key, None, None, ("_x", "_y"), False, None), **self._how.named,
+            lambda: join_spec(*names, "left", with_key, None, None, ("_x", "_y"), False, None), options=self._options,
         )[0]  # fmt: skip
         return self._keep(joined), col("total")
 
     def _first_ranks(self, *, ascending: bool, pct: bool) -> Part:
         """Equal values have ranks in the order of their rows."""
-        workspace, keys, how = self._workspace, self._keys, self._how
+        workspace, keys, options = self._workspace, self._keys, self._options
         part, rows = self._numbered()
         up = [True] * len(keys) + [ascending]
-        ordered = self._keep(sort_values(workspace, part, [*keys, VALUE], ascending=up, **how.named)[0])
+        ordered = self._keep(sort_values(workspace, part, [*keys, VALUE], ascending=up, options=options)[0])
         steps = self._assigned(ordered, {"rows": col(VALUE).notna().astype("int64")})
-        both = self._keep(beside(workspace, steps, self._renamed(self._running(steps, "rows"), {"rows": "upto"}), how))
+        both = self._keep(
+            beside(workspace, steps, self._renamed(self._running(steps, "rows"), {"rows": "upto"}), options)
+        )
         rank: Expression = col("upto").astype("float64")
         if pct:
             both, total = self._with_total(both)
@@ -209,25 +214,29 @@ class Windows:
     def _running(self, part: Part, name: Label) -> Part:
         """The sums of a column up to each row, by groups."""
         narrow = self._select(part, [*self._keys, name])
-        return self._keep(scan(self._workspace, narrow, self._keys, name, "cumsum", dropna=self._dropna, how=self._how))
+        return self._keep(
+            scan(self._workspace, narrow, self._keys, name, "cumsum", dropna=self._dropna, options=self._options)
+        )
 
     # ---- parts that were made
 
     def _numbered(self) -> tuple[Part, list[int]]:
-        part, rows, _ = numbered(self._workspace, self._part, ROW, self._how)
+        part, rows, _ = numbered(self._workspace, self._part, ROW, self._options)
         return self._keep(part), rows
 
     def _assigned(self, part: Part, columns: Mapping[Label, Expression]) -> Part:
-        how = self._how
+        options = self._options
         return self._keep(
-            assigned(self._workspace, part, "assign", list(columns.items()), "auto", how.config, how.timeout_s)[0]
+            assigned(self._workspace, part, "assign", list(columns.items()), "auto", options.config, options.timeout_s)[
+                0
+            ]
         )
 
     def _select(self, part: Part, names: Sequence[Label]) -> Part:
         return self._renamed(part, {name: name for name in names})
 
     def _renamed(self, part: Part, names: Mapping[Label, Label]) -> Part:
-        return self._keep(chosen(self._workspace, part, dict(names), self._how))
+        return self._keep(chosen(self._workspace, part, dict(names), self._options))
 
     def _keep(self, part: Part) -> Part:
         """Release a part at the end."""

@@ -8,6 +8,7 @@ from typing import Any
 from ...backends.expressions.windows import windowed
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Label
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.store.part import Part
@@ -15,7 +16,7 @@ from ...engine.store.workspace import Workspace
 from ..rowwise.rowwise import computed, each_piece
 from .aligned import Rows
 from .scan import GROUP_ROW_BYTES
-from .steps import How, frame_of, rows_of, shared_rows
+from .steps import frame_of, rows_of, shared_rows
 
 _COPIES = 6  # of the rows around a piece, while it is worked on
 
@@ -29,7 +30,7 @@ def neighbours(
     settings: Mapping[str, Any],
     *,
     dropna: bool,
-    how: How,
+    options: RunOptions,
     what: str,
 ) -> Part:
     """Collective: all ranks call it. A column of what a function of rows nearby gives, in the order of rows.
@@ -46,7 +47,7 @@ def neighbours(
         See `gcylon_lab.backends.expressions.windows.windowed`.
     dropna : bool
         Whether rows with a missing key have no answer.
-    how : How
+    options : RunOptions
     what : str
         What was asked for, in the words of an error.
 
@@ -82,7 +83,7 @@ def neighbours(
             return each_piece(operation, part, 4 * row_bytes + GROUP_ROW_BYTES, 16, work, None, None)
 
     arguments = {"keys": list(keys), "value": value, "function": function, "dropna": dropna, **settings, "of": function}
-    return run_operation(workspace, how.request("window", arguments, part), body)[0]
+    return run_operation(workspace, Request("window", arguments, part, options), body)[0]
 
 
 def _with_edges(operation: Operation, part: Part, before: int, after: int) -> Rows:

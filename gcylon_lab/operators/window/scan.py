@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from ...backends.expressions.windows import last_of, windowed
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Label, agree_schemas
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ..rowwise.rowwise import computed, each_piece
-from .steps import How, frame_of, rows_of, shared_rows
+from .steps import frame_of, rows_of, shared_rows
 
 GROUP_ROW_BYTES = 96  # what pandas takes for a row of groups
 
@@ -26,7 +27,7 @@ def scan(
     function: str,
     *,
     dropna: bool,
-    how: How,
+    options: RunOptions,
     what: str = "",
 ) -> Part:
     """Collective: all ranks call it. A column of what a cumulative function gives for each row, in the order of rows.
@@ -42,7 +43,7 @@ def scan(
         One of `gcylon_lab.backends.expressions.windows.CUMULATIVE`.
     dropna : bool
         Whether rows with a missing key have no answer.
-    how : How
+    options : RunOptions
     what : str
         What was asked for, in the words of an error.
 
@@ -59,7 +60,7 @@ def scan(
         return each_piece(operation, part, run.row_bytes(part), 16, run.step, None, None)
 
     arguments = {"keys": list(keys), "value": value, "function": function, "dropna": dropna}
-    return run_operation(workspace, how.request("window", arguments, part), body)[0]
+    return run_operation(workspace, Request("window", arguments, part, options), body)[0]
 
 
 class _Scan:

@@ -1,9 +1,7 @@
-"""What the steps of a window function share: settings, and rows that all ranks tell each other."""
+"""What the steps of a window function share: columns that are chosen, and rows that all ranks tell each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,39 +10,14 @@ from ...backends.host.backend import PandasBackend
 from ...backends.protocol.backend import Backend
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Label, Schema
-from ...config import GcylonConfig
 from ...engine.exec.agreement import AgreementKind
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import RunOptions
 from ...engine.exec.operation import Operation
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ..rowwise.rowwise import relabelled
 
 _HOST = PandasBackend()
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """With which settings steps run.
-
-    Attributes
-    ----------
-    config : GcylonConfig or None
-    timeout_s : float or None
-        For each of them.
-    """
-
-    config: GcylonConfig | None = None
-    timeout_s: float | None = None
-
-    def request(self, verb: str, arguments: dict[str, Any], part: Part, others: Sequence[Part] = ()) -> Request:
-        """What a step is called with."""
-        return Request(verb, arguments, part, "auto", self.config, self.timeout_s, others=tuple(others))
-
-    @property
-    def named(self) -> dict[str, Any]:
-        """The settings by their names."""
-        return {"config": self.config, "timeout_s": self.timeout_s}
 
 
 def frame_of(backend: Backend, data: Data) -> Any:
@@ -57,9 +30,9 @@ def rows_of(backend: Backend, frame: Any) -> Data:
     return backend.from_host(_HOST.from_frame(frame))
 
 
-def chosen(workspace: Workspace, part: Part, names: dict[Label, Label], how: How) -> Part:
+def chosen(workspace: Workspace, part: Part, names: dict[Label, Label], options: RunOptions) -> Part:
     """Collective: all ranks call it. Some columns of a part under new names, without a copy."""
-    return relabelled(workspace, part, "select", {"columns": list(names)}, lambda schema: names, how.timeout_s)
+    return relabelled(workspace, part, "select", {"columns": list(names)}, lambda schema: names, options.timeout_s)
 
 
 def shared_rows(operation: Operation, mine: Data, schema: Schema) -> list[Data]:

@@ -9,12 +9,13 @@ from typing import Any
 from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.schema import Label
 from ...engine.exec.align_schemas import new_label
+from ...engine.exec.invocation import RunOptions
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ..rowwise.rowwise import assigned
 from .aligned import beside
 from .by_groups import VALUE, Windows
-from .steps import How, chosen
+from .steps import chosen
 
 _SUMS = ("cumsum", "cumprod")
 
@@ -27,7 +28,7 @@ def has_windows(expressions: Sequence[Any]) -> bool:
 
 @contextmanager
 def with_windows(
-    workspace: Workspace, part: Part, expressions: Sequence[Expression], how: How
+    workspace: Workspace, part: Part, expressions: Sequence[Expression], options: RunOptions
 ) -> Iterator[tuple[Part, list[Expression]]]:
     """Collective: all ranks call it. A part with a column for each window function, and the expressions of these.
 
@@ -36,9 +37,9 @@ def with_windows(
     workspace, part
         This rank's means and rows.
     expressions : sequence of Expression
-    how : How
+    options : RunOptions
     """
-    making = _Making(workspace, part, how)
+    making = _Making(workspace, part, options)
     try:
         made = [making.resolved(one) for one in expressions]
         yield making.part, made
@@ -47,8 +48,8 @@ def with_windows(
 
 
 class _Making:
-    def __init__(self, workspace: Workspace, part: Part, how: How) -> None:
-        self._workspace, self.part, self._how = workspace, part, how
+    def __init__(self, workspace: Workspace, part: Part, options: RunOptions) -> None:
+        self._workspace, self.part, self._options = workspace, part, options
         self._known: dict[str, Label] = {}
         self._made: list[Part] = []
 
@@ -70,28 +71,30 @@ class _Making:
         settings = dict(settings)
         dropna = bool(settings.pop("dropna", False))
         narrow = self._narrow([*zip(names, keys, strict=True), (VALUE, value)], function)
-        windows = Windows(self._workspace, narrow, names, dropna=dropna, how=self._how, what=window.text())
+        windows = Windows(self._workspace, narrow, names, dropna=dropna, options=self._options, what=window.text())
         column = self._keep(windows.column(function, settings))
         label = new_label(self.part.schema.names, f"window{len(self._known)}")
-        renamed = self._keep(chosen(self._workspace, column, {VALUE: label}, self._how))
-        self.part = self._keep(beside(self._workspace, self.part, renamed, self._how))
+        renamed = self._keep(chosen(self._workspace, column, {VALUE: label}, self._options))
+        self.part = self._keep(beside(self._workspace, self.part, renamed, self._options))
         return label
 
     def _narrow(self, columns: Sequence[tuple[str, Expression]], function: str) -> Part:
-        how, taken = self._how, list(self.part.schema.names)
+        options, taken = self._options, list(self.part.schema.names)
         labels = {name: new_label(taken, name) for name, _ in columns}
         made: list[tuple[Label, Expression]] = [(labels[name], expression) for name, expression in columns]
         part = self._keep(self._assigned(made))
-        narrow = self._keep(chosen(self._workspace, part, {label: name for name, label in labels.items()}, how))
+        narrow = self._keep(chosen(self._workspace, part, {label: name for name, label in labels.items()}, options))
         column = narrow.schema[VALUE]
         if function in _SUMS and column.kind in ("bool", "int") and column.fixed and column.pandas != "uint64":
             wide: list[tuple[Label, Expression]] = [(VALUE, col(VALUE).astype("int64"))]
-            narrow = self._keep(assigned(self._workspace, narrow, "assign", wide, "auto", how.config, how.timeout_s)[0])
+            narrow = self._keep(
+                assigned(self._workspace, narrow, "assign", wide, "auto", options.config, options.timeout_s)[0]
+            )
         return narrow
 
     def _assigned(self, columns: list[tuple[Label, Expression]]) -> Part:
-        how = self._how
-        return assigned(self._workspace, self.part, "assign", columns, "auto", how.config, how.timeout_s)[0]
+        options = self._options
+        return assigned(self._workspace, self.part, "assign", columns, "auto", options.config, options.timeout_s)[0]
 
     def _keep(self, part: Part) -> Part:
         self._made.append(part)
