@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.arrow.interop import from_frame
 from ..backends.arrow.tables import from_arrow
+from ..backends.protocol.scalars import check_choice
 from ..backends.protocol.schema import Label, Schema
 from ..config import GcylonConfig
 from ..engine.plan.plan import Plan
+from ..engine.plan.table_stats import VERBS
 from ..errors import ArgumentError
 from ..memory.available import available_bytes
-from ..operators.estimate import estimate_verb
+from ..operators.estimate import OF_ONE_TABLE, PLANNED, estimate_verb
 from ..operators.unloaded import unloaded_infos
 from ..runtime.context import opened
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_WITH_KEYS = ("groupby", "drop_duplicates", "unique")
 
 
 def estimate(
@@ -83,7 +83,8 @@ def estimate(
     config = config or GcylonConfig.from_environment()
     rows, ranks = _count("rows", rows, 0), _count("ranks", ranks, 1)
     keys = [on] if isinstance(on, (str, int)) else list(on)
-    if schema is None and (keys or verb in _WITH_KEYS):
+    check_choice("verb", verb, OF_ONE_TABLE)
+    if schema is None and (keys or verb not in VERBS):
         raise ArgumentError(f"{verb} with keys needs to know the columns.", advice="Give a schema.")
     known = _schema(schema, rows, nbytes)
     limit = config.gpu_memory_limit or max(1, int(available_bytes() // ranks * config.gpu_memory_fraction))
@@ -91,9 +92,7 @@ def estimate(
     context = opened()
     here = context.workspace if context is not None and context.workspace.backend.on_gpu else None
     infos = unloaded_infos(known, rows, total, (limit,) * ranks, config, here)
-    return estimate_verb(
-        verb, infos, config, strategy=strategy, on=keys or (() if verb != "unique" else None), root=root
-    )
+    return estimate_verb(verb, [infos], config, strategy=strategy, **PLANNED[verb].chosen(keys, root=root))
 
 
 def _total_bytes(schema: Schema, rows: int, nbytes: int | None) -> int:

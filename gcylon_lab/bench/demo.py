@@ -134,7 +134,7 @@ class Demo:
 
     def _allgather(self, lab: Cluster, small: list[str]) -> None:
         table = _read(lab, small)
-        plan = table.plan_allgather()
+        plan = table.plan.allgather()
         if plan.strategy == "staged":
             self.say(f"  allgather left out: it would bring {format_bytes(plan.result_bytes)} to every rank")
             return

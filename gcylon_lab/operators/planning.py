@@ -1,4 +1,4 @@
-"""Plans as ranks ask for them: what each knows of a table is shared, then all plan alike."""
+"""Plans as ranks ask for them: what each knows of its tables is shared, then all plan alike."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..engine.exec.invocation import Request, RunOptions
 from ..engine.exec.operation import Operation
 from ..engine.exec.running import run_verb
 from ..engine.plan.plan import Plan
+from ..engine.plan.planned_verb import Infos
 from ..engine.store.part import Part
 from ..engine.store.workspace import Workspace
 from ..errors import GcylonError
@@ -19,42 +20,43 @@ from .estimate import estimate_verb
 from .unloaded import most_rows
 
 T = TypeVar("T")
-Infos = Sequence[Mapping[str, Any]]
 
 
 def plan_verb(
     workspace: Workspace,
     part: Part,
     verb: str,
-    info: Mapping[str, Any],
-    config: GcylonConfig | None,
-    strategy: str,
-    **arguments: Any,
+    infos: Sequence[Mapping[str, Any]],
+    options: RunOptions,
+    arguments: Mapping[str, Any],
+    check: Callable[[], None] | None = None,
 ) -> Plan:
-    """Collective: all ranks call it. Share what each rank knows of a table, and `estimate_verb`.
+    """Collective: all ranks call it. Share what each rank knows of the tables, and `estimate_verb`.
 
     Parameters
     ----------
     workspace, part
-        This rank's means and rows.
+        This rank's means, and its rows of the first table.
     verb : str
         What to plan.
-    info : mapping
-        This rank's ``Table.info()``.
-    config : GcylonConfig, optional
-        Rank 0's live one by default.
-    strategy, **arguments
+    infos : sequence of mapping
+        This rank's ``Table.info()`` of each table.
+    options : RunOptions
+    arguments : mapping
         As for `estimate_verb`.
+    check : callable, optional
+        See `Request`.
 
     Returns
     -------
     Plan
     """
 
-    def plan(infos: Infos, config: GcylonConfig) -> Plan:
-        return estimate_verb(verb, infos, config, strategy=strategy, **arguments)
+    def plan(tables: Sequence[Infos], config: GcylonConfig) -> Plan:
+        return estimate_verb(verb, tables, config, strategy=options.strategy, **arguments)
 
-    return _of_all(workspace, Request(f"plan_{verb}", arguments, part, RunOptions(strategy, config)), info, plan)
+    request = Request(f"plan_{verb}", {"tables": len(infos), **arguments}, part, options, check)
+    return _of_all(workspace, request, infos, plan)
 
 
 def most_rows_of(
@@ -62,30 +64,32 @@ def most_rows_of(
     part: Part,
     verb: str,
     info: Mapping[str, Any],
-    config: GcylonConfig | None,
-    strategy: str,
-    **arguments: Any,
+    options: RunOptions,
+    arguments: Mapping[str, Any],
 ) -> int | None:
     """Collective: all ranks call it. Share what each rank knows of a table, and `most_rows`; parameters as of
     `plan_verb`."""
 
-    def count(infos: Infos, config: GcylonConfig) -> int | None:
-        return most_rows(verb, infos, config, strategy, **arguments)
+    def count(tables: Sequence[Infos], config: GcylonConfig) -> int | None:
+        return most_rows(verb, tables[0], config, options.strategy, **arguments)
 
-    asked = {"verb": verb, **arguments}
-    return _of_all(workspace, Request("plan_max_rows", asked, part, RunOptions(strategy, config)), info, count)
+    request = Request("plan_max_rows", {"verb": verb, **arguments}, part, options)
+    return _of_all(workspace, request, [info], count)
 
 
 def _of_all(
-    workspace: Workspace, request: Request, info: Mapping[str, Any], compute: Callable[[Infos, GcylonConfig], T]
+    workspace: Workspace,
+    request: Request,
+    infos: Sequence[Mapping[str, Any]],
+    compute: Callable[[Sequence[Infos], GcylonConfig], T],
 ) -> T:
     found: list[T] = []
 
     def body(operation: Operation) -> Part:
-        texts = workspace.transport.share(json.dumps(info).encode())
-        infos = [json.loads(text) for text in texts]
+        texts = workspace.transport.share(json.dumps(list(infos)).encode())
+        tables = list(zip(*(json.loads(text) for text in texts), strict=True))
         try:
-            found.append(compute(infos, operation.config))
+            found.append(compute(tables, operation.config))
         except GcylonError as error:
             raise agreed(error) from None  # of numbers that all ranks share: all raise it
         return request.part

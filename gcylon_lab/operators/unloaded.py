@@ -126,7 +126,7 @@ def most_rows(
             for info, limit, held in zip(infos, limits, beside, strict=True)
         ]
         try:
-            estimate_verb(verb, sized, config, strategy=strategy, **arguments)
+            estimate_verb(verb, [sized], config, strategy=strategy, **arguments)
         except BudgetExceeded:
             return False
         return True

@@ -121,7 +121,7 @@ def failing_plan(spec: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "error"), [({"y": "sum"}, ColumnMissing), ({"x": "summ"}, ArgumentError), ("sum", ArgumentError)]
+    ("spec", "error"), [({"y": "sum"}, ColumnMissing), ({"x": "summ"}, ArgumentError), ("summ", ArgumentError)]
 )
 def test_plans_of_functions_that_cannot_be(spec: Any, error: type) -> None:
     for outcome in World("threads", 2).outcomes(failing_plan, spec):

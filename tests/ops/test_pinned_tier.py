@@ -175,10 +175,10 @@ def test_a_plan_of_cpu_engines_needs_the_disk() -> None:
         "ceiling_bytes": 40 * 10**6, "free_at_start_bytes": 40 * 10**6,
     }  # fmt: skip
     config = GcylonConfig(gpu_memory_limit=40 * 10**6, allow_disk_spill=False)
-    assert estimate_verb("shuffle", [info | {"pinned_tier": True}] * 2, config).strategy == "staged"
+    assert estimate_verb("shuffle", [[info | {"pinned_tier": True}] * 2], config, on=["k"]).strategy == "staged"
     for told in ({"pinned_tier": False}, {}):
         with pytest.raises(BudgetExceeded):
-            estimate_verb("shuffle", [info | told] * 2, config)
+            estimate_verb("shuffle", [[info | told] * 2], config, on=["k"])
 
 
 def kept_in_little_host_memory() -> dict[str, Any]:

@@ -23,7 +23,7 @@ from gcylon_lab.engine.plan.costs import Costs, costs_of, expected_results, room
 from gcylon_lab.engine.plan.plan import make_plan
 from gcylon_lab.engine.plan.table_stats import DEVICE_CHUNK_BYTES, VERBS, TableStats, stage_slice_bytes
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ConfigError
-from gcylon_lab.operators.estimate import estimate_verb
+from gcylon_lab.operators.estimate import PLANNED, estimate_verb
 from gcylon_lab.runtime.context import run_threads
 
 MB = 10**6
@@ -65,6 +65,8 @@ STRATEGIES = st.sampled_from(["auto", "auto", "direct", "chunked", "staged"])
 
 
 def arguments_for(verb: str, ranks: list[dict[str, Any]], pick: int) -> dict[str, Any]:
+    if verb in ("shuffle", "sort_values"):
+        return PLANNED[verb].chosen([])
     if verb == "repartition":
         total = sum(rank["rows"] for rank in ranks)
         return {"rows_per_rank": [total, *[0] * (len(ranks) - 1)] if pick % 2 else None}
@@ -78,7 +80,7 @@ def test_a_plan_keeps_to_the_budget_and_an_error_to_its_advice(
 ) -> None:
     more = arguments_for(verb, ranks, pick)
     try:
-        plan = estimate_verb(verb, ranks, config, strategy=strategy, **more)
+        plan = estimate_verb(verb, [ranks], config, strategy=strategy, **more)
     except ArgumentError:
         assert strategy == "staged"
         assert not config.allow_disk_spill
@@ -91,10 +93,10 @@ def test_a_plan_keeps_to_the_budget_and_an_error_to_its_advice(
         assert f"{numbers['would_do']}" in error.advice
         # The same table, under the limit that was advised.
         limit = {name: numbers["would_do"] for name in ("ceiling_bytes", "free_at_start_bytes")}
-        plan = estimate_verb(verb, [rank | limit for rank in ranks], config, strategy=strategy, **more)
+        plan = estimate_verb(verb, [[rank | limit for rank in ranks]], config, strategy=strategy, **more)
         assert plan.predicted_peak_bytes <= plan.budget_bytes == numbers["would_do"]
         return
-    assert plan == estimate_verb(verb, json.loads(json.dumps(ranks)), config, strategy=strategy, **more)  # pure
+    assert plan == estimate_verb(verb, json.loads(json.dumps([ranks])), config, strategy=strategy, **more)  # pure
     assert plan.predicted_peak_bytes == max(plan.predicted_peaks) <= plan.budget_bytes == ranks[0]["ceiling_bytes"]
     assert plan.chunk_rows >= 1
     assert plan.rounds >= 1
@@ -336,13 +338,15 @@ def test_slices_of_staged_chunks_take_little_of_the_limit() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"verb": "join"}, ArgumentError),
+        ({"verb": "nothing"}, ArgumentError),
         ({"on": ["z"]}, ColumnMissing),
         ({"verb": "gather", "root": 1}, ArgumentError),
         ({"verb": "gather", "root": True}, ArgumentError),
         ({"verb": "repartition", "rows_per_rank": [1]}, ArgumentError),
         ({"verb": "repartition", "rows_per_rank": [1, 2]}, ArgumentError),
         ({"verb": "repartition", "rows_per_rank": [-1]}, ArgumentError),
+        ({"verb": "sort_values", "by": ["k"], "ascending": [True, False]}, ArgumentError),
+        ({"verb": "drop_duplicates", "keep": "most"}, ArgumentError),
         ({"strategy": "fast"}, ArgumentError),
         ({"config": GcylonConfig(gpu_memory_limit=10**9)}, ConfigError),
     ],
@@ -353,9 +357,9 @@ def test_foresight_refuses_what_the_verb_would(arguments: dict[str, Any], error:
         "device_chunk_bytes": [40], "largest_staged_bytes": 0, "used_bytes": 40, "ceiling_bytes": 10**6,
         "free_at_start_bytes": 10**6,
     }  # fmt: skip
-    given_ = {"verb": "shuffle", "infos": [info], "config": AUTO} | arguments
+    usual: dict[str, Any] = {} if "verb" in arguments else {"verb": "shuffle", "on": ["k"]}
     with pytest.raises(error):
-        estimate_verb(**given_)
+        estimate_verb(**{"tables": [[info]], "config": AUTO} | usual | arguments)
 
 
 def test_an_operation_without_registered_costs_is_refused() -> None:

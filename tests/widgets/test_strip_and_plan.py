@@ -111,7 +111,7 @@ def test_the_budget_on_top_is_the_one_of_the_plan_below(config: GcylonConfig) ->
     ranks = [{"rank": r, "ceiling_bytes": int(0.8 * n), "free_at_start_bytes": n} for r, n in enumerate(free)]
     table = ReplaySource(Replay(2)).tables()["lineitem"]
     infos = [{**info, **rank, "used_bytes": 0} for info, rank in zip(table, ranks, strict=True)]
-    plan = estimate_verb("shuffle", infos, config, on=["k"])
+    plan = estimate_verb("shuffle", [infos], config, on=["k"])
     assert limit_of(ranks, config) == plan.budget_bytes
     snapshots = [s | {"limit_bytes": ranks[s["rank"]]["ceiling_bytes"]} for s in Replay(2).at(0.5)]
     text = headline_html(rank_states(ranks, snapshots), snapshots, {}, limit_bytes=limit_of(ranks, config))
@@ -140,7 +140,7 @@ def test_the_headline_says_what_helps_where_there_was_no_room() -> None:
 
 def plan_of(strategy: str = "auto", **config: Any) -> dict[str, Any]:
     infos = ReplaySource().tables()["lineitem"]
-    return estimate_verb("shuffle", infos, GcylonConfig(**config), strategy=strategy).as_dict()
+    return estimate_verb("shuffle", [infos], GcylonConfig(**config), strategy=strategy, on=["k"]).as_dict()
 
 
 def test_a_plan_in_a_sentence_has_all_that_matters() -> None:
@@ -273,7 +273,7 @@ def test_a_step_that_follows_stands_by_itself_with_its_name_its_bar_and_its_own_
         "columns": ["k", "v", "w"], "dtypes": ["int64"] * 3, "partitioning": None,
         "row_bytes": 24, "used_bytes": 24 * MIB, "ceiling_bytes": GIB, "free_at_start_bytes": GIB,
     }  # fmt: skip
-    plan = estimate_verb("groupby", [rank, rank], GcylonConfig(gpu_memory_limit=256 * MIB), on=["k"], in_order=True)
+    plan = estimate_verb("groupby", [[rank, rank]], GcylonConfig(gpu_memory_limit=256 * MIB), by=["k"], sort=True)
     assert plan.then is not None and plan.predicted_peak_bytes != plan.then.predicted_peak_bytes
     speeds = {name: Measured(1.0, "groupby", (1,), (MIB,)) for name in ("direct", "chunked", "staged")}
     first, then = plan_html(plan.as_dict(), speeds).split("Then: sort_values")
@@ -283,5 +283,5 @@ def test_a_step_that_follows_stands_by_itself_with_its_name_its_bar_and_its_own_
         assert escape(alternatives_text(step.as_dict(), measured)) in html and step.alternatives
         assert html.count("gcylon-bar") == 1
         assert f"width:{100 * step.predicted_peak_bytes / step.budget_bytes:.1f}%" in html
-    alone = plan_html(estimate_verb("groupby", [rank, rank], GcylonConfig(), on=["k"]).as_dict())
+    alone = plan_html(estimate_verb("groupby", [[rank, rank]], GcylonConfig(), by=["k"]).as_dict())
     assert "First" not in alone and "Then" not in alone

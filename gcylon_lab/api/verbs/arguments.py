@@ -20,7 +20,7 @@ from ...engine.exec.keys import listed
 from ...engine.plan.estimate import listed_rows
 from ...errors import ArgumentError, GcylonError
 from ...operators.distinct.distinct import check_keep
-from ...operators.estimate import SIZED
+from ...operators.estimate import OF_ONE_TABLE
 from ...operators.rowwise.head_tail import checked_rows
 from ...operators.rowwise.rowwise import check_called, check_condition
 from ..frames.group_keys import listed_keys
@@ -313,7 +313,7 @@ RULES_OF: dict[tuple[str, str], Rule] = {
     ("histogram", "column"): _labels,
     ("histogram", "bins"): _bins,
     ("max_rows", "on"): _or_none(_keys),
-    ("max_rows", "verb"): _one_of(*SIZED),
+    ("max_rows", "verb"): _one_of(*OF_ONE_TABLE),
     ("select", "columns"): _keys,
     ("drop", "columns"): _keys,
     ("unique", "columns"): _or_none(_keys),
@@ -342,7 +342,7 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
     Parameters
     ----------
     name : str
-        The verb; a plan's arguments are its verb's.
+        The verb.
     signature : inspect.Signature
     *args, **kwargs
         As called, with the table first.
@@ -355,7 +355,7 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
         If one is what it cannot be; with its name, what was given, and what is allowed.
     """
     bound = _fitted(name, signature, args, kwargs, lambda unknown: other_argument(name, unknown))
-    verb = "join" if name in ("merge", "plan_join") else name.removeprefix("plan_")
+    verb = "join" if name == "merge" else name
     kind: type | None = getattr(args[0], "_table_kind", None)
     for place, given in list(bound.arguments.items())[1:]:
         if kind is not None and place in _TABLES:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Never, Self
 
-from ...config import GcylonConfig
-from ...engine.exec.invocation import Request
+from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.running import run_verb
 from ...engine.plan.plan import Plan
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError, GcylonError
 from ...operators.planning import most_rows_of, plan_verb
+from ..plans import Plans
 from .arguments import check_table, checked
 
 if TYPE_CHECKING:
@@ -61,14 +62,24 @@ class Verbs:
         """Give back this rank's memory and disk."""
         raise NotImplementedError
 
-    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
-        """Collective: all ranks call it. The plan of a verb; arguments are those of `estimate_verb`."""
-        part = self._live()
-        return plan_verb(self._workspace, part, verb, self.info(), config, strategy, **arguments)
+    @property
+    def plan(self) -> Plans:
+        """What verbs would take, before they run: ``t.plan.shuffle("k")``, with the arguments of ``t.shuffle``."""
+        return Plans(self)
 
-    def _most_rows(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> int | None:
-        """Collective: all ranks call it. How many rows a verb can take; arguments are those of `estimate_verb`."""
-        return most_rows_of(self._workspace, self._live(), verb, self.info(), config, strategy, **arguments)
+    def _plan(self, verb: str, others: Sequence[Any], options: RunOptions, arguments: Mapping[str, Any]) -> Plan:
+        """Collective: all ranks call it. The plan of a verb, of this table and others; see `estimate_verb`."""
+
+        def check() -> None:
+            for table in others:
+                other_table(verb, self, table)
+
+        infos = [self.info(), *(table.info() for table in others)]
+        return plan_verb(self._workspace, self._live(), verb, infos, options, arguments, check)
+
+    def _most_rows(self, verb: str, options: RunOptions, arguments: Mapping[str, Any]) -> int | None:
+        """Collective: all ranks call it. How many rows a verb can take; see `estimate_verb`."""
+        return most_rows_of(self._workspace, self._live(), verb, self.info(), options, arguments)
 
     @property
     def _workspace(self) -> Workspace:

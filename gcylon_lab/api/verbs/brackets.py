@@ -380,6 +380,8 @@ class Brackets:
             if not name.startswith("_") and not hasattr(type(self), name) and not self.released:
                 if name in self.columns:
                     return Column(self, "col", name)
+            if (plan := self.plan._of_old_name(name)) is not None:
+                return plan
             raise no_attribute(self, name)
 
         def __iter__(self) -> Any:

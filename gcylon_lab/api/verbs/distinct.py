@@ -1,4 +1,4 @@
-"""Verbs of distinct rows: drop_duplicates and unique, with their plans; value_counts."""
+"""Verbs of distinct rows: drop_duplicates, unique, value_counts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
-from ...engine.plan.plan import Plan
 from ...operators.distinct.distinct import drop_duplicates as _drop_duplicates
 from ...operators.group.value_counts import value_counts as _value_counts
 from .base import Verbs
 
 
 class DistinctVerbs(Verbs):
-    """drop_duplicates, unique, their plans; value_counts."""
+    """drop_duplicates, unique, value_counts."""
 
     def drop_duplicates(
         self,
@@ -87,33 +86,6 @@ class DistinctVerbs(Verbs):
                 options=RunOptions(strategy, config, timeout_s),
             )
         )  # fmt: skip
-
-    # ---- plans
-
-    def plan_drop_duplicates(
-        self,
-        subset: Label | Sequence[Label] | None = None,
-        *,
-        keep: str | bool = "first",
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `drop_duplicates` would run, counted for rows that are all different;
-        no data is read."""
-        keys = None if subset is None else listed(subset)
-        return self._plan("drop_duplicates", strategy, config, on=keys, keep=keep)
-
-    def plan_unique(
-        self,
-        columns: Label | Sequence[Label] | None = None,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `unique` would run, counted for rows that are all different; no data
-        is read."""
-        keys = None if columns is None else listed(columns)
-        return self._plan("unique", strategy, config, on=keys)
 
     # ---- how often each row stands there
 

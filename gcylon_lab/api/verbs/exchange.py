@@ -1,4 +1,4 @@
-"""Verbs that move rows between ranks, and their plans."""
+"""Verbs that move rows between ranks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Self
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
-from ...engine.exec.keys import listed
-from ...engine.plan.plan import Plan
 from ...operators.exchange import collect as _collect
 from ...operators.exchange import repartition as _repartition
 from ...operators.exchange import shuffle as _shuffle
@@ -159,33 +157,3 @@ class ExchangingVerbs(Verbs):
             self._workspace, self._live(), rows_per_rank, options=RunOptions(strategy, config, timeout_s)
         )
         return self._made(part, plan)
-
-    # ---- plans
-
-    def plan_shuffle(
-        self, on: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
-        return self._plan("shuffle", strategy, config, on=listed(on))
-
-    def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Collective: all ranks call it. Show how `allgather` would run; no data is read."""
-        return self._plan("allgather", strategy, config)
-
-    def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Collective: all ranks call it. Show how `gather` would run; no data is read."""
-        return self._plan("gather", strategy, config, root=root)
-
-    def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Collective: all ranks call it. Show how `broadcast` would run; no data is read."""
-        return self._plan("broadcast", strategy, config, root=root)
-
-    def plan_repartition(
-        self,
-        rows_per_rank: Sequence[int] | None = None,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `repartition` would run; no data is read."""
-        return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)

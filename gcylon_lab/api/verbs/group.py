@@ -147,12 +147,9 @@ class GroupBy(GroupWindows, Generic[T]):
         BudgetExceeded
             If the rows of one key do not fit, and a list of them is wanted.
         """
-        if isinstance(spec, str) and spec in FUNCTIONS and not named:
-            spec = dict.fromkeys(self._others(), spec)
-        wanted = aggregations(spec, named)  # type: ignore[arg-type] # text is refused there
         result: T = self._table.group_agg(
-            self._by, wanted, dropna=self._dropna, sort=self._sort, deterministic=deterministic, strategy=strategy,
-            config=config, timeout_s=timeout_s,
+            self._by, self._wanted(spec, named), dropna=self._dropna, sort=self._sort, deterministic=deterministic,
+            strategy=strategy, config=config, timeout_s=timeout_s,
         )  # fmt: skip
         made: T = self._named(result)
         return made
@@ -170,10 +167,12 @@ class GroupBy(GroupWindows, Generic[T]):
     @checked
     def plan(
         self,
-        spec: Mapping[Label, Any] | None = None,
+        spec: Mapping[Label, Any] | str | None = None,
         *,
+        deterministic: bool = False,
         strategy: str = "auto",
         config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
         **named: Any,
     ) -> Plan:
         """Collective: all ranks call it. Show how `agg` would run, with ``sort=True`` in two steps; no data is read.
@@ -182,14 +181,20 @@ class GroupBy(GroupWindows, Generic[T]):
         ----------
         spec, **named
             As for `agg`, if the plan shall say what these functions need.
-        strategy, config
+        deterministic, strategy, config, timeout_s
             As for `agg`.
         """
-        wanted = [] if spec is None and not named else aggregations(spec, named)
-        plan: Plan = self._table.plan_groupby(
-            self._by, sort=self._sort, wanted=wanted, strategy=strategy, config=config
-        )
+        wanted = [] if spec is None and not named else self._wanted(spec, named)
+        return self._planned(wanted, deterministic=deterministic, strategy=strategy, config=config, timeout_s=timeout_s)
+
+    def _planned(self, wanted: Sequence[Aggregation], **how: Any) -> Plan:
+        plan: Plan = self._table.plan.group_agg(self._by, wanted, dropna=self._dropna, sort=self._sort, **how)
         return plan
+
+    def _wanted(self, spec: Mapping[Label, Any] | str | None, named: Mapping[str, Any]) -> list[Aggregation]:
+        if isinstance(spec, str) and spec in FUNCTIONS and not named:
+            spec = dict.fromkeys(self._others(), spec)
+        return aggregations(spec, named)  # type: ignore[arg-type] # text is refused there
 
     def __getitem__(self, columns: Label | Sequence[Label]) -> GroupedColumns[T]:
         """Some columns of the groups: ``t.groupby("a")["x"].mean()``."""
@@ -461,7 +466,7 @@ def resample(self: Any, rule: Any, *, on: Label) -> GroupBy[Any]:
 
 
 class GroupingVerbs(Verbs):
-    """groupby, and what it comes to: group_agg, plan_groupby."""
+    """groupby, and what it comes to: group_agg."""
 
     groupby = groupby
     resample = resample
@@ -484,20 +489,6 @@ class GroupingVerbs(Verbs):
             options=RunOptions(strategy, config, timeout_s),
         )  # fmt: skip
         return self._made(part, plan)
-
-    def plan_groupby(
-        self,
-        by: Label | Sequence[Label],
-        *,
-        sort: bool = False,
-        wanted: Sequence[Aggregation] = (),
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Collective: all ranks call it. Show how a group-by would run, and with ``sort=True`` in `Plan.then` how its
-        groups would be sorted; no data is read."""
-        asked = [(one.function, one.column) for one in wanted]
-        return self._plan("groupby", strategy, config, on=listed(by), in_order=sort, asked=asked)
 
 
 def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> list[Aggregation]:

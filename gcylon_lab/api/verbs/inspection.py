@@ -10,7 +10,7 @@ from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
-from ...operators.estimate import DISTINCT
+from ...operators.estimate import PLANNED
 from ...operators.exchange.collect import allgather
 from ...operators.group.sampling import sample as _sample
 from ...operators.rowwise.head_tail import rows_on_host, take_tail
@@ -117,5 +117,5 @@ class LookingVerbs(Verbs):
         >>> 10_000 < most < 2**20 // 16
         True
         """
-        keys = None if on is None and verb in DISTINCT else () if on is None else listed(on)
-        return self._most_rows(verb, strategy, config, on=keys, root=root)
+        chosen = PLANNED[verb].chosen([] if on is None else listed(on), root=root)
+        return self._most_rows(verb, RunOptions(strategy, config), chosen)

@@ -9,8 +9,6 @@ from ...backends.protocol.join_columns import JoinSpec, join_spec
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
-from ...engine.plan.plan import Plan
-from ...operators.join.estimate import plan_join as _plan_join
 from ...operators.join.join import join as _join
 from .base import Verbs, other_part, other_table
 
@@ -95,28 +93,6 @@ class JoiningVerbs(Verbs):
         return self._made(part, plan)
 
     merge = join
-
-    def plan_join(
-        self,
-        right: Self,
-        how: str = "inner",
-        on: Keys | None = None,
-        *,
-        left_on: Keys | None = None,
-        right_on: Keys | None = None,
-        validate: str | None = None,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `join` would run; no data is read."""
-        given = _given(how, on, left_on, right_on, ("_x", "_y"), False, validate)
-
-        def specify() -> JoinSpec:
-            names = self._live().schema.names, other_table("join", self, right)._live().schema.names
-            return join_spec(*names, how, on, left_on, right_on, ("_x", "_y"), False, validate)
-
-        infos = self.info(), (right if isinstance(right, Verbs) else self).info()
-        return _plan_join(self._workspace, self._live(), infos, given, specify, config, strategy)
 
 
 def _given(*values: Any) -> dict[str, Any]:

@@ -7,17 +7,15 @@ from typing import Any, Self
 
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
-from ...engine.plan.plan import Plan
 from ...errors import ArgumentError
 from ...operators.sets.compare import why_not_equal as _why_not_equal
 from ...operators.sets.concat import concat as _concat
-from ...operators.sets.estimate import plan_sets
 from ...operators.sets.set_operations import set_operation
 from .base import Verbs, other_part, other_table
 
 
 class SetVerbs(Verbs):
-    """union, intersect, difference, concat and their plans; equals, why_not_equal."""
+    """union, intersect, difference, concat; equals, why_not_equal."""
 
     def union(
         self,
@@ -163,48 +161,6 @@ class SetVerbs(Verbs):
                 check=check,
             )
         )  # fmt: skip
-
-    # ---- plans
-
-    def plan_union(
-        self, other: Self, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `union` would run, with evenly spread rows; no data is read."""
-        return self._plan_sets("union", [other], strategy, config, every=all)
-
-    def plan_intersect(
-        self, other: Self, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `intersect` would run, with evenly spread rows; no data is read."""
-        return self._plan_sets("intersect", [other], strategy, config, every=all)
-
-    def plan_difference(
-        self, other: Self, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `difference` would run, with evenly spread rows; no data is read."""
-        return self._plan_sets("difference", [other], strategy, config, every=all)
-
-    def plan_concat(
-        self,
-        others: Self | Sequence[Self],
-        *,
-        join: str = "outer",
-        order: str = "global",
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `concat` would run; no data is read."""
-        return self._plan_sets("concat", listed_tables(others), strategy, config, join=join, order=order)
-
-    def _plan_sets(
-        self, verb: str, others: Sequence[Any], strategy: str, config: GcylonConfig | None, **arguments: Any
-    ) -> Plan:
-        def check() -> None:
-            for other in others:
-                _checked(verb, self, other, **({"all": arguments["every"]} if "every" in arguments else {}))
-
-        infos = [self.info(), *(other.info() for other in others if isinstance(other, Verbs))]
-        return plan_sets(self._workspace, self._live(), infos, verb, config, strategy, check, **arguments)
 
     # ---- whether they are equal
 

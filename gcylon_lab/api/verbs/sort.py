@@ -1,4 +1,4 @@
-"""Sorting, and its plan."""
+"""Sorting."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
-from ...engine.exec.keys import listed
-from ...engine.plan.plan import Plan
 from ...operators.sort import sort as _sort
 from ...operators.sort.leading_rows import leading_rows
 from .base import Verbs
@@ -78,9 +76,3 @@ class SortingVerbs(Verbs):
         some: Any = self._made(part, plan)
         frame: pd.DataFrame = some.sort_values(by, ascending=ascending).head(n)
         return frame
-
-    def plan_sort_values(
-        self, by: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `sort_values` would run; no data is read."""
-        return self._plan("sort_values", strategy, config, on=listed(by))

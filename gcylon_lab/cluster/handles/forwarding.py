@@ -140,19 +140,10 @@ def collected(verb: Callable[Concatenate[Any, P], list[R]]) -> Callable[Concaten
 
 
 def asked_here(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A plan that is made in the notebook, of what is known there: refused like its verb, for its arguments and for
-    tables that are gone. A method of `Table` does where what it calls of a table, a handle has too."""
-    signature = inspect.signature(verb)
+    """A method of `Table` that is answered in the notebook: what it calls of a table, a handle has too."""
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
-        bound = bind(verb.__name__, signature, self, *args, **kwargs)
-        for given in bound.args:
-            for table in given if isinstance(given, (list, tuple)) else [given]:
-                if isinstance(table, Forwarding):
-                    table._reference(self._session)
-        # Of what is no wrapper of its own: it was checked here.
-        value: R = inspect.unwrap(verb)(*bound.args, **bound.kwargs)
-        return value
+        return verb(self, *args, **kwargs)
 
     method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
     return method

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...api.frames.group_keys import listed_keys
+from ...api.plans import Plans
 from ...api.verbs.arguments import checked
 from ...api.verbs.distinct import DistinctVerbs
 from ...api.verbs.exchange import ExchangingVerbs
 from ...api.verbs.group import GroupBy, GroupingVerbs, resample
 from ...api.verbs.inspection import LookingVerbs
-from ...api.verbs.join import JoiningVerbs, Keys
+from ...api.verbs.join import JoiningVerbs
 from ...api.verbs.reductions import ReductionVerbs
 from ...api.verbs.rows import RowVerbs
 from ...api.verbs.sets import SetVerbs
 from ...api.verbs.sort import SortingVerbs
 from ...api.verbs.staging import StagingVerbs
 from ...api.verbs.writing import WritingVerbs
-from ...backends.protocol.schema import Label
-from ...config import GcylonConfig
-from ...engine.exec.keys import listed
+from ...engine.exec.invocation import RunOptions
+from ...operators.estimate import estimate_verb
+from ...operators.unloaded import most_rows
 from .async_verbs import with_async
 from .forwarding import Forwarding, answered, asked_here, collected, forwarded, in_place
 from .frame_arguments import with_frames
 from .session_api import SessionApi
 
 if TYPE_CHECKING:
-    from ...backends.protocol.aggregation import Aggregation
     from ...engine.plan.plan import Plan
 
 
@@ -133,110 +133,25 @@ class HandleVerbs(Forwarding):
 
     # ---- plans: of what is known here already, so that no rank is asked
 
-    @asked_here
-    def plan_shuffle(
-        self, on: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
-        return self._plan("shuffle", strategy, config, on=listed(on))
+    @property
+    def plan(self) -> Plans:
+        """What verbs would take, before they run: ``t.plan.shuffle("k")``, with the arguments of ``t.shuffle``."""
+        return Plans(self)
 
-    @asked_here
-    def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Show how `allgather` would run; no data is read."""
-        return self._plan("allgather", strategy, config)
-
-    @asked_here
-    def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Show how `gather` would run; no data is read."""
-        return self._plan("gather", strategy, config, root=root)
-
-    @asked_here
-    def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Show how `broadcast` would run; no data is read."""
-        return self._plan("broadcast", strategy, config, root=root)
-
-    @asked_here
-    def plan_repartition(
-        self,
-        rows_per_rank: Sequence[int] | None = None,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Show how `repartition` would run; no data is read."""
-        return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
-
-    @asked_here
-    def plan_join(
-        self,
-        right: Any,
-        how: str = "inner",
-        on: Keys | None = None,
-        *,
-        left_on: Keys | None = None,
-        right_on: Keys | None = None,
-        validate: str | None = None,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Show how `join` would run; no data is read."""
-        from ...backends.protocol.join_columns import join_spec
-        from ...operators.join.estimate import estimate_join
-
-        left, other = self.info(), right.info()
-        names = left[0]["columns"], other[0]["columns"]
-        spec = join_spec(*names, how, on, left_on, right_on, ("_x", "_y"), False, validate)
-        return estimate_join(spec, left, other, config or self._session.config, strategy=strategy)
-
-    @asked_here
-    def plan_groupby(
-        self,
-        by: Label | Sequence[Label],
-        *,
-        sort: bool = False,
-        wanted: Sequence[Aggregation] = (),
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Show how a group-by would run, and with ``sort=True`` in `Plan.then` how its groups would be sorted; no data
-        is read."""
-        keys = listed(by)
-        asked = [(one.function, one.column) for one in wanted]
-        return self._plan("groupby", strategy, config, on=keys, in_order=sort, asked=asked)
-
-    @asked_here
-    def plan_sort_values(
-        self, by: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Show how `sort_values` would run; no data is read."""
-        return self._plan("sort_values", strategy, config, on=listed(by))
-
-    plan_drop_duplicates = asked_here(DistinctVerbs.plan_drop_duplicates)
-    plan_unique = asked_here(DistinctVerbs.plan_unique)
-    plan_union = asked_here(SetVerbs.plan_union)
-    plan_intersect = asked_here(SetVerbs.plan_intersect)
-    plan_difference = asked_here(SetVerbs.plan_difference)
-    plan_concat = asked_here(SetVerbs.plan_concat)
     max_rows = asked_here(LookingVerbs.max_rows)
 
     def info(self) -> list[dict[str, Any]]:
         """Every rank's `Table.info`, in rank order."""
         raise NotImplementedError
 
-    def _plan_sets(
-        self, verb: str, others: Sequence[Any], strategy: str, config: GcylonConfig | None, **arguments: Any
-    ) -> Plan:
-        from ...operators.sets.estimate import estimate_sets
+    def _plan(self, verb: str, others: Sequence[Any], options: RunOptions, arguments: Mapping[str, Any]) -> Plan:
+        tables = []
+        for table in (self, *others):
+            table._reference(self._session)  # refuses one that is gone
+            tables.append(table.info())
+        config = options.config or self._session.config
+        return estimate_verb(verb, tables, config, strategy=options.strategy, **arguments)
 
-        tables = [table.info() for table in (self, *others)]
-        return estimate_sets(verb, tables, config or self._session.config, strategy=strategy, **arguments)
-
-    def _most_rows(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> int | None:
-        from ...operators.unloaded import most_rows
-
-        return most_rows(verb, self.info(), config or self._session.config, strategy, **arguments)
-
-    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
-        from ...operators.estimate import estimate_verb
-
-        return estimate_verb(verb, self.info(), config or self._session.config, strategy=strategy, **arguments)
+    def _most_rows(self, verb: str, options: RunOptions, arguments: Mapping[str, Any]) -> int | None:
+        self._reference(self._session)
+        return most_rows(verb, self.info(), options.config or self._session.config, options.strategy, **arguments)

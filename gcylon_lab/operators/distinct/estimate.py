@@ -9,13 +9,14 @@ from typing import Any
 
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.plan.estimate import estimate_exchange, limits_of, require_known
-from ...engine.plan.plan import Plan, check_strategy
+from ...engine.exec.keys import listed
+from ...engine.plan.estimate import as_used, estimate_exchange, limits_of, require_known
+from ...engine.plan.plan import Plan
+from ...engine.plan.planned_verb import Infos, PlannedVerb
 from ...engine.plan.table_stats import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT
 from ...engine.store.column_widths import some_columns
 from ..group.estimate import (
     LOCAL,
-    Infos,
     Made,
     Making,
     are_together,
@@ -40,22 +41,53 @@ _VARIABLE_BYTES = 8  # of what is made of a variable column, as grouping counts
 PARTIAL = "where few different rows stand in many, each rank sends each of its own once instead, which are fewer"
 
 
-def estimate_distinct(
-    verb: str, infos: Infos, config: GcylonConfig, strategy: str, keys: Sequence[Label] | None, keep: str | bool
+def _drop_duplicates(
+    tables: Sequence[Infos],
+    config: GcylonConfig,
+    strategy: str,
+    *,
+    subset: Label | Sequence[Label] | None = None,
+    keep: str | bool = "first",
 ) -> Plan:
-    """Plan drop_duplicates or unique. Without keys all columns must be equal."""
-    check_strategy(strategy)
     check_keep(keep)
-    on = list(infos[0]["columns"]) if keys is None else list(keys)
+    infos, there, on = _looked_at(tables, config, subset)
+    if isinstance(keep, str) and _materializes_late(infos, config, strategy, on):
+        return _late("drop_duplicates", there, config, strategy, on)
+    return _grouped("drop_duplicates", infos, there, config, strategy, on, counts=keep is False)
+
+
+def _unique(
+    tables: Sequence[Infos],
+    config: GcylonConfig,
+    strategy: str,
+    *,
+    columns: Label | Sequence[Label] | None = None,
+) -> Plan:
+    infos, there, on = _looked_at(tables, config, columns)
+    return _grouped("unique", infos, some_columns(there, on), config, strategy, on)
+
+
+def _looked_at(
+    tables: Sequence[Infos], config: GcylonConfig, keys: Label | Sequence[Label] | None
+) -> tuple[Infos, Infos, list[Label]]:
+    """A table as it is told and as the verb opens it, and the columns that must be equal: all where none is named."""
+    (infos,) = as_used(tables, config)
+    on = list(infos[0]["columns"]) if keys is None else listed(keys)
     require_known(infos, on)
-    there = opened(infos, config)
-    if verb == "unique":
-        used: Infos = some_columns(there, on)
-    elif isinstance(keep, str) and _materializes_late(infos, config, strategy, on):
-        return _late(verb, there, config, strategy, on)
-    else:
-        used = there
-    plan, _ = estimate_together(verb, infos, used, config, strategy, on, _making(used[0], on, counts=keep is False))
+    return infos, opened(infos, config), on
+
+
+def _grouped(
+    verb: str,
+    infos: Infos,
+    used: Infos,
+    config: GcylonConfig,
+    strategy: str,
+    on: Sequence[Label],
+    *,
+    counts: bool = False,
+) -> Plan:
+    plan, _ = estimate_together(verb, infos, used, config, strategy, on, _making(used[0], on, counts=counts))
     return plan if are_together(infos, on) else replace(plan, notes=(PARTIAL, *plan.notes))
 
 
@@ -134,3 +166,9 @@ def _piece_peak(info: Mapping[str, Any], limit: int, work_row_bytes: float | Non
     piece = min(info["rows"], limit / PIECE_IN_LIMIT / (row + work))
     read = max(info["largest_staged_bytes"], row * piece if info["largest_staged_bytes"] else 0)
     return int(min(limit, info["used_bytes"] + read + piece * work))
+
+
+PLANNED = (
+    PlannedVerb("drop_duplicates", _drop_duplicates, keys="subset", all_by_default=True),
+    PlannedVerb("unique", _unique, keys="columns", all_by_default=True),
+)

@@ -20,6 +20,7 @@ from ...engine.plan.estimate import (
     what_is_evicted,
 )
 from ...engine.plan.plan import Plan
+from ...engine.plan.planned_verb import Infos
 from ...engine.plan.table_stats import (
     FAST_CHUNK_BYTES,
     KEPT_FREE_IN_LIMIT,
@@ -28,8 +29,6 @@ from ...engine.plan.table_stats import (
     stage_slice_bytes,
 )
 from ...engine.store.column_widths import some_columns
-
-Infos = Sequence[Mapping[str, Any]]
 
 LOCAL = "because rows with equal keys are on one rank already"
 

@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...backends.protocol.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS
+from ...backends.protocol.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS, Aggregation
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.plan.estimate import estimate_exchange, require_known
-from ...engine.plan.plan import Plan, check_strategy
+from ...engine.exec.keys import listed
+from ...engine.plan.estimate import as_used, estimate_exchange, require_known
+from ...engine.plan.plan import Plan
+from ...engine.plan.planned_verb import Infos, PlannedVerb
 from ...engine.store.column_widths import some_columns
 from ...errors import BudgetExceeded
 from ..sort import costs  # noqa: F401  of the sort of groups
 from .estimate import (
-    Infos,
     Made,
     Making,
     are_together,
@@ -39,12 +40,17 @@ _AS_WIDE_AS_IT_IS = ("min", "max", "first", "last", "list")
 _ORDERING = ("median", "quantile")
 
 
-def estimate_groupby(
-    infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label], *, in_order: bool, asked: Asked
+def _groupby(
+    tables: Sequence[Infos],
+    config: GcylonConfig,
+    strategy: str,
+    *,
+    by: Label | Sequence[Label],
+    wanted: Sequence[Aggregation] = (),
+    sort: bool = False,
 ) -> Plan:
-    """Plan a group-by."""
-    check_strategy(strategy)
-    asked = list(dict.fromkeys(asked))
+    (infos,) = as_used(tables, config)
+    on, asked = listed(by), list(dict.fromkeys((one.function, one.column) for one in wanted))
     require_known(infos, [*on, *(column for _, column in asked if column is not None)])
     known = bool(asked) and all("column_row_bytes" in info for info in infos)
     needed = {*on, *(column for function, column in asked if column is not None and function != "size")}
@@ -54,7 +60,7 @@ def estimate_groupby(
     plan, made = estimate_together("groupby", infos, used, config, strategy, on, making)
     if not are_together(infos, on):
         plan = replace(plan, notes=(*_what_is_sent(infos[0]["columns"], needed, asked), *plan.notes))
-    if not in_order:
+    if not sort:
         return plan
     groups = (
         [_of_groups(*both, making, asked) for both in zip(infos, some_columns(infos, on), strict=True)]
@@ -141,3 +147,6 @@ def _then_sorted(
     for said, meant in own.items():
         evicts = tuple(text.replace(said, meant) for text in evicts)
     return replace(plan, notes=(*plan.notes, note), then=replace(then, assumption=assumption, notes=evicts))
+
+
+PLANNED = (PlannedVerb("groupby", _groupby, method="group_agg", keys="by"),)

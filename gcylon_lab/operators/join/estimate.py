@@ -2,59 +2,47 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...backends.protocol.join_columns import JoinSpec
+from ...backends.protocol.join_columns import JoinSpec, join_spec
+from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.exec.agreement import agreed
-from ...engine.exec.invocation import Request, RunOptions
-from ...engine.exec.operation import Int64s, Operation
-from ...engine.exec.running import run_verb
+from ...engine.exec.operation import Int64s
 from ...engine.plan.estimate import as_used, estimate_exchange
-from ...engine.plan.plan import EVENLY, Plan, check_strategy
+from ...engine.plan.plan import EVENLY, Plan
+from ...engine.plan.planned_verb import Infos, PlannedVerb
 from ...engine.plan.table_stats import FAST_CHUNK_BYTES
-from ...engine.store.part import Part, Partitioning
-from ...engine.store.workspace import Workspace
-from ...errors import GcylonError
+from ...engine.store.part import Partitioning
 from ...memory.budget import exceeded
 from .alternatives import Estimated, join_alternatives
 from .distribution import IN_PASSES, JoinDistribution, Side, build_side, choose_strategy, plan_distribution
 from .memory import JoinMemory, join_memory
 from .passes import JoinCosts, join_costs, scratch_bytes, worth_scattering
 
-Infos = Sequence[Mapping[str, Any]]
+Keys = Label | Sequence[Label]
 _ASSUMED = f"{EVENLY}, and as many pairs as the larger side has rows"
 
 
-def estimate_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, *, strategy: str = "auto") -> Plan:
-    """Plan a join from every rank's ``Table.info()`` of both sides.
-
-    Parameters
-    ----------
-    spec : JoinSpec
-    left, right : sequence of mapping
-        One a rank, in rank order.
-    config : GcylonConfig
-        The settings it would run with.
-    strategy : str, default "auto"
-
-    Returns
-    -------
-    Plan
-        Its notes say where rows meet, and why; its alternatives what the other strategies would mean.
-
-    Raises
-    ------
-    BudgetExceeded
-        If an exchange, or the result that was asked to be held, does not fit.
-    """
-    check_strategy(strategy)
-    left, right = as_used([left, right], config)
+def _join(
+    tables: Sequence[Infos],
+    config: GcylonConfig,
+    strategy: str,
+    *,
+    how: str = "inner",
+    on: Keys | None = None,
+    left_on: Keys | None = None,
+    right_on: Keys | None = None,
+    suffixes: Sequence[str | None] = ("_x", "_y"),
+    indicator: bool | str = False,
+    validate: str | None = None,
+) -> Plan:
+    left, right = as_used(tables, config)
+    names = left[0]["columns"], right[0]["columns"]
+    spec = join_spec(*names, how, on, left_on, right_on, suffixes, indicator, validate)
     plan, _ = _estimated(spec, left, right, config, strategy)
     may_stage = config.may_stage(pinned_tier=bool(left[0].get("pinned_tier", False)))
     others = join_alternatives(
@@ -205,45 +193,4 @@ def _peaks(
     return [here + moved + index + result for here, result in zip(used, results, strict=True)]
 
 
-def plan_join(
-    workspace: Workspace,
-    part: Part,
-    infos: tuple[Mapping[str, Any], Mapping[str, Any]],
-    arguments: dict[str, Any],
-    specify: Any,
-    config: GcylonConfig | None,
-    strategy: str,
-) -> Plan:
-    """Collective: all ranks call it. Share what each rank knows of both tables, and `estimate_join`.
-
-    Parameters
-    ----------
-    workspace, part
-        This rank's means and rows of the left side.
-    infos : pair of mapping
-        This rank's ``Table.info()`` of both sides.
-    arguments, specify
-        As for `gcylon_lab.operators.join.join.join`.
-    config : GcylonConfig, optional
-        Rank 0's live one by default.
-    strategy : str
-
-    Returns
-    -------
-    Plan
-    """
-    plans: list[Plan] = []
-    specs: list[JoinSpec] = []
-
-    def body(operation: Operation) -> Part:
-        texts = workspace.transport.share(json.dumps(infos).encode())
-        left, right = zip(*(json.loads(text) for text in texts), strict=True)
-        try:
-            plans.append(estimate_join(specs[0], left, right, operation.config, strategy=strategy))
-        except GcylonError as error:
-            raise agreed(error) from None  # of numbers that all ranks share: all raise it
-        return part
-
-    request = Request("plan_join", arguments, part, RunOptions(strategy, config), lambda: specs.append(specify()))
-    run_verb(workspace, request, body, quiet=True)
-    return plans[0]
+PLANNED = (PlannedVerb("join", _join, keys="on", all_by_default=True, tables="right"),)

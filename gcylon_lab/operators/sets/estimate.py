@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,16 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...config import GcylonConfig
-from ...engine.exec.agreement import agreed
 from ...engine.exec.align_schemas import require_same_names
-from ...engine.exec.invocation import Request, RunOptions
-from ...engine.exec.operation import Operation
-from ...engine.exec.running import run_verb
 from ...engine.plan.estimate import as_used, estimate_exchange
-from ...engine.plan.plan import Plan, check_strategy
-from ...engine.store.part import Part
-from ...engine.store.workspace import Workspace
-from ...errors import GcylonError
+from ...engine.plan.plan import Plan
+from ...engine.plan.planned_verb import Infos, PlannedVerb
 from ..distinct.estimate import PARTIAL
 from .concat import (
     APPENDED,
@@ -33,55 +26,28 @@ from .concat import (
 )
 from .set_operations import NAMES, staying, staying_note
 
-Infos = Sequence[Mapping[str, Any]]
 _LOCAL = "because equal rows are on one rank already"
 
 
-def estimate_sets(
-    verb: str,
-    tables: Sequence[Infos],
-    config: GcylonConfig,
-    *,
-    strategy: str = "auto",
-    every: bool = False,
-    join: str = "outer",
-    order: str = "global",
-) -> Plan:
-    """Plan union, intersect, difference or concat from every rank's ``Table.info()`` of each table.
-
-    Parameters
-    ----------
-    verb : str
-    tables : sequence of sequence of mapping
-        One a table, each one a rank in rank order.
-    config : GcylonConfig
-        The settings it would run with.
-    strategy : str, default "auto"
-    every : bool
-        ``all`` of a set operation.
-    join, order : str
-        Of concat.
-
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    GcylonError
-        As the verb itself would: a column that a table lacks, a budget that is too small.
-    """
-    check_strategy(strategy)
-    told, tables = tables, as_used(tables, config)
-    if verb == "concat":
-        require_choices(join=join, order=order)
-    else:
+def _set_operation(verb: str) -> Callable[..., Plan]:
+    def estimate(tables: Sequence[Infos], config: GcylonConfig, strategy: str, *, all: bool = False) -> Plan:
+        told, tables = tables, as_used(tables, config)
         require_same_names([infos[0]["columns"] for infos in tables], NAMES)
-    if order == "local" or (verb == "concat" and len(tables[0]) == 1) or (verb == "union" and every):
-        return _appended(verb, tables, config, strategy, told)
-    if verb == "concat":
-        return _in_global_order(tables, config, strategy)
-    return _met(verb, tables[0], tables[1], config, strategy)
+        if verb == "union" and all:
+            return _appended(verb, tables, config, strategy, told)
+        return _met(verb, tables[0], tables[1], config, strategy)
+
+    return estimate
+
+
+def _concat(
+    tables: Sequence[Infos], config: GcylonConfig, strategy: str, *, join: str = "outer", order: str = "global"
+) -> Plan:
+    told, tables = tables, as_used(tables, config)
+    require_choices(join=join, order=order)
+    if order == "local" or len(tables[0]) == 1:
+        return _appended("concat", tables, config, strategy, told)
+    return _in_global_order(tables, config, strategy)
 
 
 def _met(verb: str, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Plan:
@@ -209,45 +175,7 @@ def _in_global_order(tables: Sequence[Infos], config: GcylonConfig, strategy: st
     return replace(one_after_the_other(plans), verb="concat", notes=(tables_note(len(plans)),))
 
 
-def plan_sets(
-    workspace: Workspace,
-    part: Part,
-    infos: Sequence[Mapping[str, Any]],
-    verb: str,
-    config: GcylonConfig | None,
-    strategy: str,
-    check: Callable[[], None],
-    **arguments: Any,
-) -> Plan:
-    """Collective: all ranks call it. Share what each rank knows of some tables, and `estimate_sets`.
-
-    Parameters
-    ----------
-    workspace, part
-        This rank's means, and its rows of the first table.
-    infos : sequence of mapping
-        This rank's ``Table.info()`` of each table.
-    verb : str
-    config : GcylonConfig, optional
-        Rank 0's live one by default.
-    strategy, check, **arguments
-        See `Request`, and `estimate_sets`.
-
-    Returns
-    -------
-    Plan
-    """
-    plans: list[Plan] = []
-
-    def body(operation: Operation) -> Part:
-        texts = workspace.transport.share(json.dumps(list(infos)).encode())
-        tables = list(zip(*(json.loads(text) for text in texts), strict=True))
-        try:
-            plans.append(estimate_sets(verb, tables, operation.config, strategy=strategy, **arguments))
-        except GcylonError as error:
-            raise agreed(error) from None  # of numbers that all ranks share: all raise it
-        return part
-
-    request = Request(f"plan_{verb}", {"tables": len(infos), **arguments}, part, RunOptions(strategy, config), check)
-    run_verb(workspace, request, body, quiet=True)
-    return plans[0]
+PLANNED = (
+    *(PlannedVerb(verb, _set_operation(verb), tables="other") for verb in ("union", "intersect", "difference")),
+    PlannedVerb("concat", _concat, tables="others"),
+)

@@ -66,12 +66,11 @@ def sort_values(
         If a key has no order.
     """
     names = listed(by)
-    given: Any = [ascending] * len(names) if isinstance(ascending, (bool, np.bool_)) else ascending
-    directions = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    directions = each_direction(names, ascending)
     arguments = {"by": names, "ascending": directions, "na_position": na_position}
 
     def check() -> None:
-        _check_arguments(names, directions, na_position)
+        check_directions(names, directions, na_position)
         check_keys(part, names, "by")
 
     def body(operation: Operation) -> Part:
@@ -90,7 +89,19 @@ def require_order(operation: Operation, keys: Sequence[SortKey]) -> None:
         raise agreed(error) from None
 
 
-def _check_arguments(names: Sequence[Label], directions: Sequence[bool], na_position: str) -> None:
+def each_direction(names: Sequence[Label], ascending: Any) -> list[bool]:
+    """Directions of keys, as they were given: one for each, if they were given right."""
+    given: Any = [ascending] * len(names) if isinstance(ascending, (bool, np.bool_)) else ascending
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+
+
+def check_directions(names: Sequence[Label], directions: Sequence[bool], na_position: str) -> None:
+    """Refuse directions that do not fit the keys, and what is no place of missing values.
+
+    Raises
+    ------
+    ArgumentError
+    """
     if len(directions) != len(names) or not all(isinstance(up, (bool, np.bool_)) for up in directions):
         raise ArgumentError(
             f"ascending={directions!r} does not fit by={list(names)!r}.",

@@ -6,26 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...backends.protocol.join_columns import HOWS, join_spec
+from ...backends.protocol.aggregation import Aggregation
+from ...backends.protocol.join_columns import HOWS
 from ...config import GcylonConfig
 from ...engine.plan.plan import STRATEGIES, Alternative, Plan
+from ...engine.plan.planned_verb import Infos
 from ...errors import ArgumentError, GcylonError
-from ...operators.estimate import estimate_verb
-from ...operators.join.estimate import estimate_join
-from ...operators.sets.estimate import estimate_sets
+from ...operators.estimate import PLANNED, estimate_verb
 
-Infos = Sequence[Mapping[str, Any]]
-
-VERBS = (
-    "shuffle", "join", "groupby", "sort_values", "drop_duplicates", "unique", "union", "intersect", "difference",
-    "concat", "allgather", "gather", "broadcast", "repartition",
-)  # fmt: skip
-WITH_OTHER = ("join", "union", "intersect", "difference", "concat")
-OTHERS = ("right", "other", "others")  # what the second table is called among a verb's arguments
-DISTINCT = {"drop_duplicates": "subset", "unique": "columns"}  # what their keys are called; all columns without any
-WITH_KEYS = ("shuffle", "join", "groupby", "sort_values", *DISTINCT)
-WITH_ROOT = ("gather", "broadcast")
+VERBS = tuple(PLANNED)
+WITH_OTHER = tuple(verb for verb, one in PLANNED.items() if one.tables)
+WITH_KEYS = tuple(verb for verb, one in PLANNED.items() if one.keys)
+WITH_ROOT, WITH_HOW = (tuple(verb for verb, one in PLANNED.items() if name in one.takes) for name in ("root", "how"))
+OTHERS = {PLANNED[verb].tables for verb in WITH_OTHER}  # what the second table is called among a verb's arguments
 JOIN_HOWS = tuple(HOWS)
+_ROWS = Aggregation("size", "size")  # what a group-by counts, whose functions a form does not ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +64,13 @@ class Planned:
         return plan if plan.alternatives else replace(plan, alternatives=self._alternatives(plan, tables, config))
 
     def _plan(self, tables: Mapping[str, Infos], config: GcylonConfig) -> Plan:
-        infos = tables[self.table]
-        if self.verb in WITH_OTHER and self.other not in tables:
+        verb, taken = PLANNED[self.verb], [tables[self.table]]
+        if verb.tables and self.other not in tables:
             raise ArgumentError(f"{self.verb} needs a second table.", advice="Choose one beside the first.")
-        if self.verb in WITH_OTHER[1:]:
-            return estimate_sets(self.verb, [infos, tables[self.other]], config, strategy=self.strategy)
-        if self.verb == "join":
-            right = tables[self.other]
-            spec = join_spec(
-                infos[0]["columns"], right[0]["columns"], self.how, self._on, None, None, ("_x", "_y"), False, None
-            )
-            return estimate_join(spec, infos, right, config, strategy=self.strategy)
-        keys = list(self.keys) if self.verb in WITH_KEYS else []
-        asked = [("size", None)] * (self.verb == "groupby")
-        on = keys or None if self.verb in DISTINCT else keys
-        return estimate_verb(self.verb, infos, config, strategy=self.strategy, on=on, root=self.root, asked=asked)
+        if verb.tables:
+            taken.append(tables[self.other])
+        chosen = verb.chosen(self._keys, root=self.root, how=self.how, wanted=[_ROWS])
+        return estimate_verb(self.verb, taken, config, strategy=self.strategy, **chosen)
 
     def _alternatives(self, plan: Plan, tables: Mapping[str, Infos], config: GcylonConfig) -> tuple[Alternative, ...]:
         """Plans of verbs that are made of several say nothing of the other strategies: each is planned too."""
@@ -99,8 +86,8 @@ class Planned:
         return tuple(found)
 
     @property
-    def _on(self) -> list[Any] | None:
-        return None if self.how == "cross" else list(self.keys)
+    def _keys(self) -> tuple[Any, ...]:
+        return () if self.verb in WITH_HOW and self.how == "cross" else self.keys
 
     def arguments(self) -> dict[str, Any]:
         """Return what `compare` is called with beside table and verb; a second table is its name.
@@ -110,22 +97,14 @@ class Planned:
         ArgumentError
             If keys are missing.
         """
-        if self.verb in DISTINCT and not self.keys:
-            return {}
-        if self.verb in WITH_KEYS and not self.keys and not (self.verb == "join" and self.how == "cross"):
+        verb = PLANNED[self.verb]
+        chosen = verb.chosen(self._keys, root=self.root, how=self.how)
+        keys = chosen.get(verb.keys, ())
+        if verb.keys in chosen and not keys:
             raise ArgumentError(f"{self.verb} needs key columns.", advice="Write them beside the table's name.")
-        keys: Any = self.keys[0] if len(self.keys) == 1 else list(self.keys)
-        if self.verb == "shuffle":
-            return {"on": keys}
-        if self.verb == "join":
-            return {"right": self.other, "how": self.how} | ({} if self.how == "cross" else {"on": keys})
-        if self.verb in WITH_OTHER:
-            return {"others" if self.verb == "concat" else "other": self.other}
-        if self.verb in ("groupby", "sort_values"):
-            return {"by": keys}
-        if self.verb in DISTINCT:
-            return {DISTINCT[self.verb]: keys}
-        return {"root": self.root} if self.verb in WITH_ROOT else {}
+        if len(keys) == 1:
+            chosen[verb.keys] = keys[0]
+        return ({verb.tables: self.other} if verb.tables else {}) | chosen
 
     def code(self) -> str:
         """Return the line that runs it, with what differs from the defaults."""

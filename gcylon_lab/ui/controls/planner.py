@@ -11,6 +11,7 @@ import ipywidgets as w
 from ...cluster.handles.html_repr import staged_html
 from ...config import GcylonConfig
 from ...engine.plan.plan import STRATEGIES, Plan
+from ...engine.plan.planned_verb import Infos
 from ...errors import GcylonError
 from ..figures.view import Snapshot
 from ..live.live_widget import set_html
@@ -30,10 +31,10 @@ from .plan_text import measured_speeds, plan_html
 from .planned import (
     JOIN_HOWS,
     VERBS,
+    WITH_HOW,
     WITH_KEYS,
     WITH_OTHER,
     WITH_ROOT,
-    Infos,
     Planned,
     read_keys,
     second_table,
@@ -105,7 +106,7 @@ class Planner:
         )
         by, other, rank = _named("by", self.keys), _named("with", self.other, self.how), _named("rank", self.root)
         self._shown_for = (
-            (WITH_KEYS, (by, self.keys)), (WITH_OTHER, (other, self.other)), (("join",), (self.how,)),
+            (WITH_KEYS, (by, self.keys)), (WITH_OTHER, (other, self.other)), (WITH_HOW, (self.how,)),
             (WITH_ROOT, (rank, self.root)),
         )  # fmt: skip
         self._choices = w.HBox(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
+from ...api.plans import GroupPlans, Plans
 from ...api.verbs.group import GroupBy
 from ...api.verbs.pandas_hints import nearest_verb
 from ...cluster.client.cluster import Cluster
@@ -18,8 +19,6 @@ from ..controls.plan_text import plan_html
 from .shown import Shown, refuse
 
 EXAMPLE = '%lab_plan t.shuffle("k", strategy="staged")'
-_PLANNED_AS = {"merge": "join", "agg": "groupby", "size": "groupby"}
-_OF_THE_RUN = ("deterministic", "timeout_s")  # arguments of agg that no plan depends on
 _ASKS_NOTHING = ("groupby", "table")  # what may be called on the way to a verb
 
 
@@ -57,12 +56,6 @@ def planned(expression: str, namespace: Mapping[str, Any]) -> PlanShown:
     receiver = _evaluate(function.value, namespace)
     args, kwargs = _arguments(call, namespace)
     return PlanShown(_plan(receiver, function.attr, args, kwargs), expression.strip())
-
-
-def plannable() -> list[str]:
-    """The verbs that have a plan."""
-    verbs = [name.removeprefix("plan_") for name in dir(DistTable) if name.startswith("plan_")]
-    return sorted([*verbs, "merge"])
 
 
 def _call_of(expression: str) -> ast.Call:
@@ -120,38 +113,28 @@ def _arguments(call: ast.Call, namespace: Mapping[str, Any]) -> tuple[list[Any],
 
 def _plan(receiver: Any, verb: str, args: list[Any], kwargs: dict[str, Any]) -> Plan:
     if isinstance(receiver, GroupBy):
-        return _plan_of_groups(receiver, verb, args, kwargs)
-    if not isinstance(receiver, DistTable):
-        raise refuse(f"%lab_plan plans verbs of a DistTable, not of a {type(receiver).__name__}.")
-    if verb.startswith("plan_"):
-        verb = verb.removeprefix("plan_")
-    planner = getattr(receiver, f"plan_{_PLANNED_AS.get(verb, verb)}", None)
-    if planner is None:
+        if verb not in ("agg", "size", "plan"):
+            return receiver.plan(**{name: kwargs[name] for name in ("strategy", "config") if name in kwargs})
+        receiver, verb = GroupPlans(receiver), "size" if verb == "size" else "agg"
+    if isinstance(receiver, DistTable):
         if not callable(getattr(receiver, verb, None)):
             meant = nearest_verb(receiver, verb)
             raise refuse(f"A table has no verb {verb!r}.{f' Did you mean {meant}?' if meant else ''}")
-        raise refuse(f"{verb} has no plan that is known before it runs. These have: {', '.join(plannable())}.")
-    return _called(planner, getattr(receiver, verb, planner), verb, args, kwargs)
-
-
-def _plan_of_groups(groups: GroupBy[Any], verb: str, args: list[Any], kwargs: dict[str, Any]) -> Plan:
-    """The plan of an `agg` is of its functions, that of a `size` of the keys alone."""
-    if verb not in ("agg", "size", "plan"):
-        return groups.plan(**{name: kwargs[name] for name in ("strategy", "config") if name in kwargs})
+        receiver = receiver if verb.startswith("plan_") else receiver.plan
+    elif not isinstance(receiver, (Plans, GroupPlans)):
+        raise refuse(f"%lab_plan plans verbs of a DistTable, not of a {type(receiver).__name__}.")
     try:
-        inspect.signature(getattr(groups, verb)).bind(*args, **kwargs)
+        planner = getattr(receiver, verb)
+    except AttributeError as error:
+        raise refuse(f"{error}") from None
+    return _called(planner, verb, args, kwargs)
+
+
+def _called(planner: Callable[..., Any], verb: str, args: list[Any], kwargs: dict[str, Any]) -> Plan:
+    try:
+        inspect.signature(planner).bind(*args, **kwargs)
     except TypeError as error:
         raise refuse(f"{verb}: {error}.") from None
-    wanted = [{groups._by[0]: "size"}] if verb == "size" else args
-    return groups.plan(*wanted, **{name: kwargs[name] for name in kwargs if name not in _OF_THE_RUN})
-
-
-def _called(planner: Any, method: Any, verb: str, args: list[Any], kwargs: dict[str, Any]) -> Plan:
-    """Give the planner those of the verb's arguments that it takes."""
-    try:
-        bound = inspect.signature(method).bind(*args, **kwargs)
-    except TypeError as error:
-        raise refuse(f"{verb}: {error}.") from None
-    takes = inspect.signature(planner).parameters
-    plan: Plan = planner(**{name: value for name, value in bound.arguments.items() if name in takes})
+    made = planner(*args, **kwargs)
+    plan: Plan = made.agg() if isinstance(made, GroupPlans) else made
     return plan

@@ -1,0 +1,30 @@
+"""The plan of a sort from what is known of the table already: no data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...backends.protocol.schema import Label
+from ...config import GcylonConfig
+from ...engine.exec.keys import listed
+from ...engine.plan.estimate import estimate_exchange
+from ...engine.plan.plan import Plan
+from ...engine.plan.planned_verb import Infos, PlannedVerb
+from .sort import check_directions, each_direction
+
+
+def _sort_values(
+    tables: Sequence[Infos],
+    config: GcylonConfig,
+    strategy: str,
+    *,
+    by: Label | Sequence[Label],
+    ascending: bool | Sequence[bool] = True,
+    na_position: str = "last",
+) -> Plan:
+    names = listed(by)
+    check_directions(names, each_direction(names, ascending), na_position)
+    return estimate_exchange("sort_values", tables[0], config, strategy=strategy, on=names)
+
+
+PLANNED = (PlannedVerb("sort_values", _sort_values, keys="by"),)
