@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
 from ...backends.arrow.tables import to_arrow
 from ...backends.protocol.data import Columns
@@ -19,7 +20,8 @@ from .blocks import COMPRESSIONS
 from .csv_reader import CSV_SUFFIXES
 
 ROWS_AT_ONCE = 1 << 16
-_WHOLE = r"^-?[0-9]+$"
+_MOST_BYTES = 1 << 30  # Arrow's writer has texts of less than 2 GiB
+_DIGITS = r"^-?[0-9]+$"
 _IN_VALUES = frozenset("0123456789 :-+.abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
@@ -104,19 +106,48 @@ class CsvRows(TextRows):
         require_columns_to_write(self.schema, piece, self.target)
         table = to_arrow(piece)
         for start in range(0, piece.rows, ROWS_AT_ONCE):
-            parts = []
-            for place, column in enumerate(table.columns):
-                parts += [self._delimiter] * (place > 0) + self._texts(column.slice(start, ROWS_AT_ONCE))
-            parts.append("\n")
+            some = [plain_values(column.slice(start, ROWS_AT_ONCE)) for column in table.columns]
             with writing_to(self.target):
-                self.sink.write(joined(*parts).buffers()[2])  # all values one after the other
+                if not self._written_by_arrow(some):
+                    self.sink.write(self._lines([column.combine_chunks() for column in some]))
 
-    def _texts(self, column: Any) -> list[Any]:
+    def _written_by_arrow(self, columns: list[Any]) -> bool:
+        """Let Arrow write rows, unless it writes other text: floats have no point there, and a missing value alone is a
+        line with nothing in it."""
+        nbytes = sum(column.nbytes for column in columns)
+        if len(columns) == 1 or self._delimiter in _IN_VALUES or nbytes > _MOST_BYTES:
+            return False
+        any_texts = any(_is_text(column.type) for column in columns)
+        values = []
+        for column in columns:
+            if pa.types.is_floating(column.type) and pc.any(_whole(column)).as_py():
+                if any_texts:
+                    return False  # Arrow would put these in quotes too
+                column = text_of(column.combine_chunks())
+            values.append(column.cast(pa.int64()) if pa.types.is_duration(column.type) else column)
+        csv.write_csv(
+            pa.table(values, names=self.names),
+            self.sink,
+            csv.WriteOptions(
+                include_header=False,
+                batch_size=ROWS_AT_ONCE,
+                delimiter=self._delimiter,
+                quoting_style="needed" if any_texts else "none",
+            ),
+        )
+        return True
+
+    def _lines(self, arrays: list[Any]) -> Any:
+        """Lines of values, as one buffer."""
+        parts: list[Any] = []
+        for place, array in enumerate(arrays):
+            parts += [self._delimiter] * (place > 0) + self._texts(array)
+        return joined(*parts, "\n").buffers()[2]  # all values one after the other
+
+    def _texts(self, array: Any) -> list[Any]:
         """What stands for a column's values, in parts that follow each other."""
-        array = plain_values(column.combine_chunks())
         text = text_of(array)
-        is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
-        if is_text or self._delimiter in _IN_VALUES:
+        if _is_text(array.type) or self._delimiter in _IN_VALUES:
             text = pc.replace_substring(text, '"', '""') if _has_quotes(text) else text
             if not text.null_count:
                 return ['"', text, '"']
@@ -127,6 +158,10 @@ class CsvRows(TextRows):
         """Write the end."""
         with writing_to(self.target):
             self.close_file()
+
+
+def _is_text(type_: Any) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
 def _has_quotes(text: Any) -> bool:
@@ -140,12 +175,23 @@ def text_of(array: Any) -> Any:
     type_, text = array.type, pa.large_string()
     if pa.types.is_floating(type_):
         plain = (array.cast(pa.float32()) if pa.types.is_float16(type_) else array).cast(text)
-        return pc.if_else(pc.match_substring_regex(plain, _WHOLE), joined(plain, ".0"), plain)
+        whole = _whole(array)
+        if not pc.any(whole).as_py():
+            return plain
+        some = plain.filter(whole)
+        pointed = pc.if_else(pc.match_substring_regex(some, _DIGITS), joined(some, ".0"), some)
+        return pc.replace_with_mask(plain, whole, pointed)
     if pa.types.is_duration(type_):
         return array.cast(pa.int64()).cast(text)
     if pa.types.is_null(type_):
         return pa.nulls(len(array), text)
     return array.cast(pa.string()).cast(text)
+
+
+def _whole(floats: Any) -> Any:
+    """Which floats may stand as digits alone."""
+    values = floats.cast(pa.float32()) if pa.types.is_float16(floats.type) else floats
+    return pc.equal(values, pc.floor(values))
 
 
 def joined(*parts: Any) -> Any:
