@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..backends.arrow.tables import from_arrow, owned_array, table_of
-from ..backends.protocol.data import Columns, bounded, cut_rows
-from ..backends.protocol.schema import require_distinct
+from ..backends.protocol.data import Columns, bounded, cut_rows, over_planes
+from ..backends.protocol.promotion import value_type
+from ..backends.protocol.schema import MANY_COLUMNS, Schema, require_distinct
 from ..errors import ReadError
 from ..units import format_bytes, format_count
 from .file_columns import (
@@ -29,6 +30,7 @@ from .file_columns import (
 from .filesystems import Storage, is_url, reading
 from .in_memory import InMemory
 from .read_plans import Paths, RowPiece, expand_paths, spread_rows
+from .sound_arrays import require_sound
 
 Int64s = npt.NDArray[np.int64]
 
@@ -370,12 +372,17 @@ def _buffers_of(type_: Any, views: Iterator[int]) -> int:
 
 def _may_be_cut(path: str, storage: Storage, types: Sequence[Any]) -> bool:
     """Whether rows of some types lie side by side in a local file."""
+    return storage.copies and not is_url(path) and all(map(_lies_side_by_side, types))
+
+
+def _lies_side_by_side(type_: Any) -> bool:
     is_ = pa.types
-    return (
-        storage.copies
-        and not is_url(path)
-        and all(_is_text(t) or is_.is_primitive(t) or is_.is_decimal(t) or is_.is_fixed_size_binary(t) for t in types)
-    )
+    if is_.is_struct(type_):
+        return all(_lies_side_by_side(field.type) for field in type_)
+    if is_.is_list(type_) or is_.is_large_list(type_):
+        return _lies_side_by_side(type_.value_type)
+    plain = (_is_text, is_.is_primitive, is_.is_decimal, is_.is_fixed_size_binary)
+    return any(test(type_) for test in plain)
 
 
 def _is_text(type_: Any) -> bool:
@@ -385,10 +392,24 @@ def _is_text(type_: Any) -> bool:
     )
 
 
+def _plane_schema(schema: Any, dtypes: Mapping[str, str]) -> Schema | None:
+    """The schema of many columns that numpy holds as a file does where none is missing; None of others."""
+    if len(schema) < MANY_COLUMNS or any(pa.types.is_dictionary(field.type) for field in schema):
+        return None
+    held = from_arrow(schema.empty_table(), dtypes, nullable=True).schema
+    alike = all(
+        column.fixed and column.kind != "bool" and value_type(column) == field.type
+        for column, field in zip(held, schema, strict=True)
+    )
+    return held if alike and len(held.blocks) == 1 else None
+
+
 class _FlatRows:
     """Some columns of a file's record batches, of which any rows can be read."""
 
-    def __init__(self, path: str, storage: Storage, schema: Any, names: Sequence[str]) -> None:
+    def __init__(
+        self, path: str, storage: Storage, schema: Any, names: Sequence[str], dtypes: Mapping[str, str] | None
+    ) -> None:
         self._file = storage.arrow_file(path)
         self._bytes = _reader_of(self._file)
         size = storage.size(path)
@@ -397,9 +418,13 @@ class _FlatRows:
         self._types = [field.type for field in schema]
         self._places = [schema.get_field_index(name) for name in names]
         self._schema = pa.schema([schema.field(place) for place in self._places])
+        self._held = None if dtypes is None else _plane_schema(self._schema, dtypes)
 
     def read(self, group: int, start: int, stop: int, max_bytes: int) -> Iterator[tuple[int, Any]]:
-        """Rows of a record batch, in parts of about so many bytes, and where each begins; none where that cannot be."""
+        """Rows of a record batch, in parts of about so many bytes, and where each begins; none where that cannot be.
+
+        They are a record batch, or `Columns` where there are many that are read to where they are held.
+        """
         message = self._messages[group]
         record = message.header.table(2)
         if record is None or record.table(3) is not None or not self._native:
@@ -410,36 +435,78 @@ class _FlatRows:
         own = [buffers[firsts[place] : firsts[place + 1]] for place in self._places]
         each = sum(size for some in own for _, size in some) // max(1, record.number(0, "<q"))
         rows = max(8, max_bytes // max(1, each)) & ~7  # bits are cut at whole bytes
+        in_planes = self._held is not None and not any(some[0][1] for some in own)
         while start < stop:
             begin, end = start & ~7, min(stop, (start & ~7) + rows)
-            types = [self._types[place] for place in self._places]
-            arrays = [
-                self._array(type_, message.body, some, begin, end) for type_, some in zip(types, own, strict=True)
-            ]
-            yield start, pa.RecordBatch.from_arrays(arrays, schema=self._schema).slice(start - begin)
+            if self._held is not None and in_planes:
+                end = min(stop, start + rows)
+                yield start, self._planes(self._held, message.body, [some[1] for some in own], start, end)
+            else:
+                types = [self._types[place] for place in self._places]
+                arrays = [
+                    self._array(type_, message.body, iter(some), begin, end)
+                    for type_, some in zip(types, own, strict=True)
+                ]
+                yield start, pa.RecordBatch.from_arrays(arrays, schema=self._schema).slice(start - begin)
             start = end
 
-    def _array(self, type_: Any, body: int, buffers: list[tuple[int, int]], begin: int, end: int) -> Any:
-        def part(which: int, low: int, high: int) -> Any:
-            at, size = buffers[which]
+    def _planes(self, schema: Schema, body: int, buffers: list[tuple[int, int]], begin: int, end: int) -> Columns:
+        """Rows of columns of one width, none of them missing."""
+        items = schema.blocks[0].items
+        planes = np.empty((len(buffers), end - begin), items)
+        low, nbytes = begin * items.itemsize, (end - begin) * items.itemsize
+        for (at, size), out in zip(buffers, planes.view(np.uint8), strict=True):
+            self._file.seek(body + at + low)
+            if low + nbytes > size or self._file.readinto(out) != nbytes:
+                raise _ends_before(end)
+        return over_planes(schema, end - begin, [planes])
+
+    def _array(self, type_: Any, body: int, buffers: Iterator[tuple[int, int]], begin: int, end: int) -> Any:
+        """Rows of a column, the first of which is a multiple of 8."""
+
+        def part(where: tuple[int, int], low: int, high: int) -> Any:
+            at, size = where
             self._file.seek(body + at + low)
             data = self._file.read_buffer(high - low) if 0 <= low <= high <= size else pa.py_buffer(b"")
             if data.size != high - low:
-                raise pa.ArrowInvalid(f"a buffer ends before row {end} does")
+                raise _ends_before(end)
             return data
 
-        def bits(which: int) -> Any:
-            return part(which, begin // 8, (end + 7) // 8)
+        def bits(where: tuple[int, int]) -> Any:
+            return part(where, begin // 8, (end + 7) // 8)
 
-        valid = bits(0) if buffers[0][1] else None
+        def offsets(*, wide: bool) -> npt.NDArray[Any]:
+            dtype = np.dtype("<i8" if wide else "<i4")
+            return np.frombuffer(part(next(buffers), begin * dtype.itemsize, (end + 1) * dtype.itemsize), dtype)
+
+        is_, rows = pa.types, end - begin
+        if not rows:  # there may be no offsets either
+            for _ in range(_buffers_of(type_, iter(()))):
+                next(buffers)
+            return pa.array([], type_)
+        marks = next(buffers)
+        valid = bits(marks) if marks[1] else None
+        if is_.is_struct(type_):
+            children = [self._array(field.type, body, buffers, begin, end) for field in type_]
+            return pa.Array.from_buffers(type_, rows, [valid], children=children)
+        if is_.is_list(type_) or is_.is_large_list(type_):
+            ends = offsets(wide=is_.is_large_list(type_))
+            first = int(ends[0]) & ~7
+            inner = self._array(type_.value_type, body, buffers, first, int(ends[-1]))
+            return pa.Array.from_buffers(type_, rows, [valid, pa.py_buffer(ends - first)], children=[inner])
         if not _is_text(type_):
             width = type_.bit_width
-            values = bits(1) if width == 1 else part(1, begin * width // 8, end * width // 8)
-            return pa.Array.from_buffers(type_, end - begin, [valid, values])
-        dtype = np.dtype("<i8" if pa.types.is_large_string(type_) or pa.types.is_large_binary(type_) else "<i4")
-        offsets = np.frombuffer(part(1, begin * dtype.itemsize, (end + 1) * dtype.itemsize), dtype)
-        texts = part(2, int(offsets[0]), int(offsets[-1]))
-        return pa.Array.from_buffers(type_, end - begin, [valid, pa.py_buffer(offsets - offsets[0]), texts])
+            values = next(buffers)
+            own = bits(values) if width == 1 else part(values, begin * width // 8, end * width // 8)
+            return pa.Array.from_buffers(type_, rows, [valid, own])
+        ends = offsets(wide=is_.is_large_string(type_) or is_.is_large_binary(type_))
+        texts = part(next(buffers), int(ends[0]), int(ends[-1]))
+        return pa.Array.from_buffers(type_, rows, [valid, pa.py_buffer(ends - ends[0]), texts])
+
+
+def _ends_before(row: int) -> Exception:
+    error: Exception = pa.ArrowInvalid(f"a buffer ends before row {row} does")
+    return error
 
 
 def read_ipc_chunks(
@@ -476,6 +543,11 @@ def read_ipc_chunks(
     wanted = require_columns(plan.first, plan.schema.names, columns)
     any_rows = False
     for path, first, batch, own in _batches(plan, wanted, max(1, max_bytes // 2)):
+        if isinstance(batch, Columns):
+            any_rows = True
+            yield from bounded(batch, max_bytes, max_rows)
+            del batch
+            continue
         indexes = plan.indexes.get(path, {})
         for start, stop in _pieces(batch, len(wanted), max(1, max_bytes // 2)):
             # What was read for this piece alone is kept as it is, with strings of which offsets become wider.
@@ -532,6 +604,14 @@ def ipc_batches(data: InMemory, columns: Sequence[str] | None = None) -> tuple[A
     return schema, batches(), sum(piece.stop - piece.start for piece in plan.pieces)
 
 
+def _require_sound(batch: Any) -> None:
+    if isinstance(batch, Columns):
+        return  # of numbers any bytes are some
+    batch.validate()
+    for array in batch.columns:
+        require_sound(array)
+
+
 def _pieces(batch: Any, columns: int, max_bytes: int) -> Iterator[tuple[int, int]]:
     """Rows of a batch that take about so many bytes, views of text unfolded: many may show one long text."""
     nbytes = max(batch.nbytes, batch.num_rows * columns)  # missing values alone take none, but their rows do
@@ -564,7 +644,8 @@ def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[t
                 names = [name for name in wanted if name not in plan.indexes.get(piece.path, {})]
                 flat = None
                 if names and _may_be_cut(piece.path, plan.storage, [schema.field(name).type for name in names]):
-                    flat = _FlatRows(piece.path, plan.storage, schema, names)
+                    dtypes = plan.dtypes if len(names) == len(wanted) else None
+                    flat = _FlatRows(piece.path, plan.storage, schema, names, dtypes)
                 reader = _open(piece.path, plan.storage, [schema.get_field_index(name) for name in names] or None)
                 path, at, batches = piece.path, -1, _each(reader)
                 if hasattr(reader, "get_batch"):
@@ -578,7 +659,7 @@ def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[t
                 start, batch = next(cut, (0, None))
                 if batch is None:
                     break
-                batch.validate(full=True)
+                _require_sound(batch)
             some = True
             yield piece.path, before + start, batch, plan.storage.copies
             batch = None  # before more is read
@@ -588,6 +669,5 @@ def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[t
             while at < piece.group:
                 batch = None
                 batch, at = next(batches), at + 1
-                # Before anything uses it: what offsets and indices of a damaged file point to may be anywhere.
-                batch.validate(full=True)
+                _require_sound(batch)  # before anything uses it
         yield piece.path, before + piece.start, batch.slice(piece.start, piece.stop - piece.start), False
