@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..backends.arrow.tables import from_arrow, owned_array, table_of
+from ..backends.arrow.tables import from_arrow, is_arrow_dtype, owned_array, table_of
+from ..backends.protocol.arrow_types import held_type
 from ..backends.protocol.data import Columns, bounded, cut_rows, over_planes
 from ..backends.protocol.promotion import value_type
 from ..backends.protocol.schema import MANY_COLUMNS, Schema, require_distinct
@@ -408,7 +409,7 @@ class _FlatRows:
     """Some columns of a file's record batches, of which any rows can be read."""
 
     def __init__(
-        self, path: str, storage: Storage, schema: Any, names: Sequence[str], dtypes: Mapping[str, str] | None
+        self, path: str, storage: Storage, schema: Any, names: Sequence[str], dtypes: Mapping[str, str], *, alone: bool
     ) -> None:
         self._file = storage.arrow_file(path)
         self._bytes = _reader_of(self._file)
@@ -418,7 +419,9 @@ class _FlatRows:
         self._types = [field.type for field in schema]
         self._places = [schema.get_field_index(name) for name in names]
         self._schema = pa.schema([schema.field(place) for place in self._places])
-        self._held = None if dtypes is None else _plane_schema(self._schema, dtypes)
+        self._held = _plane_schema(self._schema, dtypes) if alone else None
+        # An ArrowDtype is of the type that the file has.
+        self._widened = [not is_arrow_dtype(dtypes.get(name, "")) for name in names]
 
     def read(self, group: int, start: int, stop: int, max_bytes: int) -> Iterator[tuple[int, Any]]:
         """Rows of a record batch, in parts of about so many bytes, and where each begins; none where that cannot be.
@@ -444,16 +447,17 @@ class _FlatRows:
             else:
                 types = [self._types[place] for place in self._places]
                 arrays = [
-                    self._array(type_, message.body, iter(some), begin, end)
-                    for type_, some in zip(types, own, strict=True)
+                    self._array(type_, message.body, iter(some), begin, end, widened=widened)
+                    for type_, some, widened in zip(types, own, self._widened, strict=True)
                 ]
-                yield start, pa.RecordBatch.from_arrays(arrays, schema=self._schema).slice(start - begin)
+                yield start, pa.RecordBatch.from_arrays(arrays, names=self._schema.names).slice(start - begin)
             start = end
 
     def _planes(self, schema: Schema, body: int, buffers: list[tuple[int, int]], begin: int, end: int) -> Columns:
         """Rows of columns of one width, none of them missing."""
         items = schema.blocks[0].items
-        planes = np.empty((len(buffers), end - begin), items)
+        memory = pa.allocate_buffer(len(buffers) * (end - begin) * items.itemsize)
+        planes = np.frombuffer(memory, items).reshape(len(buffers), end - begin)
         low, nbytes = begin * items.itemsize, (end - begin) * items.itemsize
         for (at, size), out in zip(buffers, planes.view(np.uint8), strict=True):
             self._file.seek(body + at + low)
@@ -461,8 +465,17 @@ class _FlatRows:
                 raise _ends_before(end)
         return over_planes(schema, end - begin, [planes])
 
-    def _array(self, type_: Any, body: int, buffers: Iterator[tuple[int, int]], begin: int, end: int) -> Any:
-        """Rows of a column, the first of which is a multiple of 8."""
+    def _array(
+        self,
+        type_: Any,
+        body: int,
+        buffers: Iterator[tuple[int, int]],
+        begin: int,
+        end: int,
+        *,
+        widened: bool = False,
+    ) -> Any:
+        """Rows of a column, the first of which is a multiple of 8; texts with wide offsets, as they are held."""
 
         def part(where: tuple[int, int], low: int, high: int) -> Any:
             at, size = where
@@ -477,7 +490,8 @@ class _FlatRows:
 
         def offsets(*, wide: bool) -> npt.NDArray[Any]:
             dtype = np.dtype("<i8" if wide else "<i4")
-            return np.frombuffer(part(next(buffers), begin * dtype.itemsize, (end + 1) * dtype.itemsize), dtype)
+            held = part(next(buffers), begin * dtype.itemsize, (end + 1) * dtype.itemsize)
+            return np.frombuffer(held, dtype)
 
         is_, rows = pa.types, end - begin
         if not rows:  # there may be no offsets either
@@ -501,7 +515,9 @@ class _FlatRows:
             return pa.Array.from_buffers(type_, rows, [valid, own])
         ends = offsets(wide=is_.is_large_string(type_) or is_.is_large_binary(type_))
         texts = part(next(buffers), int(ends[0]), int(ends[-1]))
-        return pa.Array.from_buffers(type_, rows, [valid, pa.py_buffer(ends - ends[0]), texts])
+        ends = np.subtract(ends, ends[0], dtype=np.int64 if widened else ends.dtype)
+        type_ = held_type(type_) if widened else type_
+        return pa.Array.from_buffers(type_, rows, [valid, pa.py_buffer(ends), texts])
 
 
 def _ends_before(row: int) -> Exception:
@@ -549,9 +565,10 @@ def read_ipc_chunks(
             del batch
             continue
         indexes = plan.indexes.get(path, {})
-        for start, stop in _pieces(batch, len(wanted), max(1, max_bytes // 2)):
-            # What was read for this piece alone is kept as it is, with strings of which offsets become wider.
-            whole = own and stop - start == batch.num_rows and batch.nbytes <= 3 * max_bytes // 4
+        # What was read for this piece alone is kept as it is, with strings of which offsets become wider.
+        whole = own and batch.nbytes <= 3 * max_bytes // 4
+        cuts = [(0, batch.num_rows)] if whole else _pieces(batch, len(wanted), max(1, max_bytes // 2))
+        for start, stop in cuts:
             with _reading(path):
                 some = [
                     index_array(indexes[name], first + start, first + stop)
@@ -644,8 +661,8 @@ def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[t
                 names = [name for name in wanted if name not in plan.indexes.get(piece.path, {})]
                 flat = None
                 if names and _may_be_cut(piece.path, plan.storage, [schema.field(name).type for name in names]):
-                    dtypes = plan.dtypes if len(names) == len(wanted) else None
-                    flat = _FlatRows(piece.path, plan.storage, schema, names, dtypes)
+                    alone = len(names) == len(wanted)
+                    flat = _FlatRows(piece.path, plan.storage, schema, names, plan.dtypes, alone=alone)
                 reader = _open(piece.path, plan.storage, [schema.get_field_index(name) for name in names] or None)
                 path, at, batches = piece.path, -1, _each(reader)
                 if hasattr(reader, "get_batch"):
