@@ -120,7 +120,9 @@ class CsvRows(TextRows):
         any_texts = any(_is_text(column.type) for column in columns)
         values = []
         for column in columns:
-            if pa.types.is_floating(column.type) and pc.any(_whole(column)).as_py():
+            if pa.types.is_float16(column.type) or (
+                pa.types.is_floating(column.type) and pc.any(_whole(column)).as_py()
+            ):
                 if any_texts:
                     return False  # Arrow would put these in quotes too
                 column = text_of(column.combine_chunks())
