@@ -125,8 +125,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         reasons = [why for name, (_, why) in RETRIED.items() if name in nodeid]
         terminalreporter.line(f"{nodeid}: {count} time{'s' * (count > 1)}" + (f" ({reasons[0]})" if reasons else ""))
         for report in reports:
-            if report.nodeid == nodeid:  # the line that says what happened; CI prints no more of a test that passed then
-                terminalreporter.line(f"    {getattr(getattr(report.longrepr, 'reprcrash', None), 'message', '')[:600]}")
+            if report.nodeid == nodeid:  # of a test that passed in the end CI prints nothing else
+                crash = getattr(report.longrepr, "reprcrash", None)
+                terminalreporter.line(f"    {getattr(crash, 'message', report.longrepr)!s:.600}")
     terminalreporter.line(f"{len(struck)} of the tests, {sum(struck.values())} times in all")
 
 
