@@ -193,6 +193,10 @@ class OperationRecord:
         """Whether it has ended, well or not."""
         return self.end_ns != 0
 
+    def predict(self, peak: int, *, before: int | None = None) -> None:
+        """Note that so much will be in use, if no step that needs more was predicted, or none before this one."""
+        self.predicted_peak_bytes = max(self.predicted_peak_bytes if before is None else before, peak)
+
     def add_sent(self, to_ranks: Int64s) -> None:
         """Count bytes that go to each rank; only from the thread that runs the operation."""
         self.sent_to = to_ranks if self.sent_to is None else self.sent_to + to_ranks

@@ -80,7 +80,7 @@ class Step(Operation):
 
     def predict(self, peak: int) -> None:
         """The operation's prediction is that of its step that needs most."""
-        self.record.predicted_peak_bytes = max(self._predicted_before, min(peak, self.limits[self.rank]))
+        self.record.predict(min(peak, self.limits[self.rank]), before=self._predicted_before)
 
     def _more_bytes(self, plan: Plan, stats: TableStats) -> int:
         """What pieces of other dtypes take beside the plan: each once more; and only those of one schema are joined."""
@@ -142,7 +142,6 @@ def local_plan(operation: Operation, part: Part, result: Part, reason: str) -> P
         chunk_rows=part.rows,
         round_bytes=0,
         result_bytes=result.nbytes,
-        predicted_peak_bytes=peak,
         budget_bytes=limit,
         reason=reason,
         assumption="",

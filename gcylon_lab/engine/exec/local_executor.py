@@ -93,14 +93,12 @@ class LocalExecutor:
     def expect(self, nbytes: float) -> None:
         """Predict that work will take so many bytes beside what was in use before, or what the budget leaves."""
         record, limit = self.operation.record, self.workspace.budget.limit_bytes
-        peak = min(limit, record.used_before_bytes + int(nbytes))
-        record.predicted_peak_bytes = max(record.predicted_peak_bytes, peak)
+        record.predict(min(limit, record.used_before_bytes + int(nbytes)))
 
     def expect_now(self, nbytes: float) -> None:
         """Predict that the next step will take so many bytes beside what is in use now, or what the budget leaves."""
-        record, budget = self.operation.record, self.workspace.budget
-        peak = min(budget.limit_bytes, budget.used_bytes + int(nbytes))
-        record.predicted_peak_bytes = max(record.predicted_peak_bytes, peak)
+        budget = self.workspace.budget
+        self.operation.record.predict(min(budget.limit_bytes, budget.used_bytes + int(nbytes)))
 
     def expect_pieces(self, part: Part, schema: Schema, rows: int, work_row_bytes: float, beside: float = 0) -> None:
         """Predict what `pieces` of so many rows will take, with work on each that takes so many bytes a row."""

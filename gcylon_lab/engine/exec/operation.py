@@ -287,7 +287,7 @@ class Operation:
         self.exchanges[self._exchange] = stats, plan.strategy, self._results
         record = self.record
         record.strategy, record.reason, record.rounds = plan.strategy, plan.reason, plan.rounds
-        record.predicted_peak_bytes = max(plan.predicted_peaks[self.rank], self._before_peak)
+        record.predict(plan.predicted_peaks[self.rank], before=self._before_peak)
         record.budget_bytes = self.limits[self.rank]
         return plan
 
@@ -367,7 +367,7 @@ class Operation:
 
     def predict(self, peak: int) -> None:
         """Note what this rank will have in use at the most."""
-        self.record.predicted_peak_bytes = max(peak, self._before_peak)
+        self.record.predict(peak, before=self._before_peak)
 
     def expect_before(self, nbytes: int) -> None:
         """Predict that a step before the exchange takes so many bytes beside what is in use."""

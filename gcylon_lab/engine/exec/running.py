@@ -161,7 +161,7 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], eviction: Ev
     own, others = answers[:, :2].max(axis=0)
     if operation.plan is not None and answers[:, 2].all():  # of all steps, not of an exchange among them alone
         peaks = tuple(answers[:, 2].tolist())
-        operation.plan = replace(operation.plan, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
+        operation.plan = replace(operation.plan, predicted_peaks=peaks)
     operation.notes += eviction_notes(
         int(own), int(others), inputs=eviction.inputs, ran=True, come_back=bool(answers[:, 3].any())
     )

@@ -74,11 +74,10 @@ class Plan:
         ``assumption`` is empty once the keys have been counted; where an operation ran without that, it says so.
     rounds, chunk_rows : int
         Rounds, and most rows of a chunk.
-    round_bytes, result_bytes, predicted_peak_bytes, budget_bytes : int
-        Bytes of a chunk, of the result, the most that will be in use (what is
-        in use already included), and the limit.
+    round_bytes, result_bytes, budget_bytes : int
+        Bytes of a chunk, of the result, and the limit.
     predicted_peaks : tuple of int
-        The predicted peak of every rank.
+        The most that will be in use on every rank, what is in use already included.
     alternatives : tuple of Alternative
         The other strategies.
     notes : tuple of str
@@ -97,7 +96,6 @@ class Plan:
     chunk_rows: int
     round_bytes: int
     result_bytes: int
-    predicted_peak_bytes: int
     budget_bytes: int
     reason: str
     assumption: str
@@ -109,13 +107,19 @@ class Plan:
     route: str = ""
 
     @property
+    def predicted_peak_bytes(self) -> int:
+        """The most that will be in use, of the rank that needs most."""
+        return max(self.predicted_peaks)
+
+    @property
     def highest_peak_bytes(self) -> int:
         """The predicted peak of the step that needs most."""
         return max(self.predicted_peak_bytes, self.then.highest_peak_bytes if self.then else 0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        return asdict(self)
+        plain = asdict(replace(self, then=None)) | {"predicted_peak_bytes": self.predicted_peak_bytes}
+        return plain | {"then": self.then.as_dict() if self.then else None}
 
     def describe(self) -> str:
         """Return the plan in words, one line and one for each other strategy; then of the step that follows."""
@@ -235,7 +239,6 @@ def make_plan(
         chunk_rows=fit.chunk_rows,
         round_bytes=min(int(fit.chunk_rows * stats.bytes_per_row), max(stats.nbytes, default=0)),
         result_bytes=max(results),
-        predicted_peak_bytes=max(fit.peaks),
         budget_bytes=min(stats.limits),
         reason=reason,
         assumption=assumption,

@@ -142,9 +142,7 @@ def _late(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on: Sequ
             on=on,
         )
     peaks = list(map(max, peaks, plan.predicted_peaks))
-    return replace(
-        plan, verb=verb, notes=(NOTE, *plan.notes), predicted_peaks=tuple(peaks), predicted_peak_bytes=max(peaks)
-    )
+    return replace(plan, verb=verb, notes=(NOTE, *plan.notes), predicted_peaks=tuple(peaks))
 
 
 def _with_position(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def _unstaged(operation: Operation, part: Part) -> Part:
     answers = operation.agree(AgreementKind.COUNT, (budget.limit_bytes, used, least, most))
     would_do = int((answers[:, 1] + answers[:, 3]).max())  # on every rank, so that it is asked for once
     _check(answers, would_do)
-    record.predicted_peak_bytes = used + least
+    record.predict(used + least)
     try:
         chunks = [chunk if chunk.tier == "device" else on_device(workspace, chunk) for chunk in part.chunks]
     except workspace.out_of_memory:

@@ -120,7 +120,7 @@ def estimate_together(
     ]
     plan = replace(
         plan, verb=verb, notes=what_is_evicted(stats_ahead("shuffle", before, config, strategy)[0], after),
-        predicted_peaks=peaks, predicted_peak_bytes=max(peaks), alternatives=tuple(others),
+        predicted_peaks=peaks, alternatives=tuple(others),
     )  # fmt: skip
     return plan, made
 
@@ -145,7 +145,7 @@ def _where_they_are(
         strategy = "direct" if [one.held for one in made] == sizes else "staged"
     plan = Plan(
         verb=verb, strategy=strategy, rounds=0, chunk_rows=0, round_bytes=0,
-        result_bytes=max(sizes), predicted_peak_bytes=max(peaks), budget_bytes=min(limits), reason=LOCAL,
+        result_bytes=max(sizes), budget_bytes=min(limits), reason=LOCAL,
         assumption="assuming a result no larger than the table", predicted_peaks=peaks,
     )  # fmt: skip
     return plan, made

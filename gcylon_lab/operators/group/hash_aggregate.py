@@ -127,7 +127,7 @@ class HashAggregate:
             width = folding.state_bytes / max(folding.state_rows, 1)
             most = self._fold_bytes(part, self._seen.expected(total), rows, work_row_bytes, room, width)
             peak = min(budget.limit_bytes, beside + int(most))
-            record.predicted_peak_bytes = max(before, budget.window_peak_bytes, peak)
+            record.predict(max(budget.window_peak_bytes, peak), before=before)
         return folding.close(), not folding.aside
 
     def _fold_bytes(

@@ -232,8 +232,8 @@ class _Join:
             if not passes.predict(first):
                 break
             if passes.done < 2:
-                operation.record.predicted_peak_bytes = 0  # the first pass tells more, and its peak is in these
-                self._record("chunked", IN_PASSES, passes.results, passes.peaks, passes.passes)
+                # The first pass tells more, and its peak is in these.
+                self._record("chunked", IN_PASSES, passes.results, passes.peaks, passes.passes, before=0)
             before, first = first, passes.step(first, lambda parts: self._validate(local, distribution, parts))
             if first == before:
                 break
@@ -450,11 +450,20 @@ class _Join:
             raise agreed(exceeded(what, needed, used, limit, rank=worst, would_do=would_do))
         return False
 
-    def _record(self, strategy: str, reason: str, results: AnyNumbers, peaks: AnyNumbers, passes: int = 1) -> None:
+    def _record(
+        self,
+        strategy: str,
+        reason: str,
+        results: AnyNumbers,
+        peaks: AnyNumbers,
+        passes: int = 1,
+        *,
+        before: int | None = None,
+    ) -> None:
         """Note the plan: here, where the operation's record is, and for whoever asks the result."""
         operation, record, base = self.operation, self.operation.record, self.operation.plan
         record.strategy, record.reason = strategy, reason
-        record.predicted_peak_bytes = max(record.predicted_peak_bytes, int(peaks[operation.rank]))
+        record.predict(int(peaks[operation.rank]), before=before)
         record.budget_bytes = int(self.limits[operation.rank])
         operation.plan = Plan(
             verb="join",
@@ -463,7 +472,6 @@ class _Join:
             chunk_rows=0 if base is None else base.chunk_rows,
             round_bytes=self.costs.chunk_bytes if base is None else base.round_bytes,
             result_bytes=int(results.max()),
-            predicted_peak_bytes=int(peaks.max()),
             budget_bytes=int(self.limits.min()),
             reason=reason,
             assumption="",

@@ -73,7 +73,8 @@ def why_not_equal(
         said.append(_known(sides, check_dtype=check_dtype) or _compared(operation, left, right, sides, ordered))
         # Where no row is looked at, what is in use stays as it is.
         record = operation.record
-        record.predicted_peak_bytes = record.predicted_peak_bytes or workspace.budget.used_bytes
+        if not record.predicted_peak_bytes:
+            record.predict(workspace.budget.used_bytes)
         return left
 
     request = Request(verb, arguments, left, options, check, (right,))

@@ -237,7 +237,6 @@ def one_after_the_other(plans: Sequence[Plan]) -> Plan:
         reason=next(plan.reason for plan in plans if plan.strategy == strategy),
         rounds=sum(plan.rounds for plan in plans),
         result_bytes=sum(plan.result_bytes for plan in plans),
-        predicted_peak_bytes=max(plan.predicted_peak_bytes for plan in plans),
         predicted_peaks=tuple(max(peaks) for peaks in zip(*(plan.predicted_peaks for plan in plans), strict=True)),
         alternatives=(),
     )

@@ -92,7 +92,7 @@ def _grouped(verb: str, both: Infos, plan: Plan, config: GcylonConfig) -> Plan:
         copies = 2 if plan.rounds else 1
         work = copies * here["nbytes"] + here["rows"] * info.get("grouping_row_bytes", 0)
         peaks.append(max(before, min(limit, info["used_bytes"] + work)))
-    return replace(plan, verb=verb, predicted_peak_bytes=max(peaks), predicted_peaks=tuple(peaks))
+    return replace(plan, verb=verb, predicted_peaks=tuple(peaks))
 
 
 def _limits(infos: Infos, config: GcylonConfig) -> list[int]:
@@ -105,7 +105,7 @@ def _local(verb: str, infos: Infos, config: GcylonConfig, strategy: str, reason:
     peaks = tuple(min(i["used_bytes"], limit) for i, limit in zip(infos, limits, strict=True))
     return Plan(
         verb=verb, strategy="staged" if strategy == "staged" else "direct", rounds=0, chunk_rows=0, round_bytes=0,
-        result_bytes=max(i["nbytes"] for i in infos), predicted_peak_bytes=max(peaks), budget_bytes=min(limits),
+        result_bytes=max(i["nbytes"] for i in infos), budget_bytes=min(limits),
         reason=reason, assumption="assuming a result no larger than the tables" if reason == _LOCAL else "",
         predicted_peaks=peaks,
     )  # fmt: skip
@@ -144,7 +144,7 @@ def _held(
         max(peak, min(limit, info["used_bytes"] + more))
         for peak, info, more, limit in zip(plan.predicted_peaks, joined, below, limits, strict=True)
     )
-    return replace(plan, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
+    return replace(plan, predicted_peaks=peaks)
 
 
 def _all_beside(infos: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

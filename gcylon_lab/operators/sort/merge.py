@@ -163,7 +163,7 @@ class Sorter:
         """Predict that sorting takes so many bytes beside what is in use."""
         used, record = self._workspace.budget.used_bytes, self._workspace.recorder.active
         if record is not None:
-            record.predicted_peak_bytes = max(record.predicted_peak_bytes, used + int(nbytes))
+            record.predict(used + int(nbytes))
 
     def _add_run(self, run: list[Chunk], buckets: Buckets, parts: _Parts | _Slices) -> None:
         """Sort chunks together into the buckets; where that takes more than was expected, half of them at a time."""
