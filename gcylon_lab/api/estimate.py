@@ -15,8 +15,8 @@ from ..engine.plan.plan import Plan
 from ..engine.plan.table_stats import VERBS
 from ..errors import ArgumentError
 from ..memory.available import available_bytes
-from ..operators.estimate import OF_ONE_TABLE, PLANNED, estimate_verb
-from ..operators.unloaded import unloaded_infos
+from ..operators.estimate import OF_ONE_TABLE, PLANNED, estimate_parts
+from ..operators.unloaded import unloaded_parts
 from ..runtime.context import opened
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def estimate(
     total = _total_bytes(known, rows, nbytes)
     context = opened()
     here = context.workspace if context is not None and context.workspace.backend.on_gpu else None
-    infos = unloaded_infos(known, rows, total, (limit,) * ranks, config, here)
-    return estimate_verb(verb, [infos], config, strategy=strategy, **PLANNED[verb].chosen(keys, root=root))
+    parts = unloaded_parts(known, rows, total, (limit,) * ranks, config, here)
+    return estimate_parts(verb, [parts], config, strategy=strategy, **PLANNED[verb].chosen(keys, root=root))
 
 
 def _total_bytes(schema: Schema, rows: int, nbytes: int | None) -> int:

@@ -7,8 +7,9 @@ from typing import Any
 
 from ..backends.protocol.scalars import check_choice
 from ..config import GcylonConfig
+from ..engine.plan.part_stats import Infos, Parts, parts_of
 from ..engine.plan.plan import Plan, check_strategy
-from ..engine.plan.planned_verb import Infos, PlannedVerb
+from ..engine.plan.planned_verb import PlannedVerb
 from .distinct import estimate as distinct
 from .exchange import estimate as exchange
 from .group import groupby_estimate
@@ -51,6 +52,13 @@ def estimate_verb(
     GcylonError
         As the verb itself would: a missing column, a root out of range, a budget that is too small.
     """
+    return estimate_parts(verb, list(map(parts_of, tables)), config, strategy=strategy, **arguments)
+
+
+def estimate_parts(
+    verb: str, tables: Sequence[Parts], config: GcylonConfig, *, strategy: str = "auto", **arguments: Any
+) -> Plan:
+    """As `estimate_verb`, from `PartStats` of each table."""
     check_choice("verb", verb, tuple(PLANNED))
     check_strategy(strategy)
     return PLANNED[verb].estimate(tables, config, strategy, **arguments)

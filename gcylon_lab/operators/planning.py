@@ -11,8 +11,8 @@ from ..engine.exec.agreement import agreed
 from ..engine.exec.invocation import Request, RunOptions
 from ..engine.exec.operation import Operation
 from ..engine.exec.running import run_verb
+from ..engine.plan.part_stats import Infos
 from ..engine.plan.plan import Plan
-from ..engine.plan.planned_verb import Infos
 from ..engine.store.part import Part
 from ..engine.store.workspace import Workspace
 from ..errors import GcylonError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..backends.host.backend import PandasBackend
@@ -12,10 +13,11 @@ from ..backends.protocol.backend import Backend
 from ..backends.protocol.schema import Schema
 from ..config import GcylonConfig
 from ..engine.plan.estimate import limits_of
-from ..engine.plan.table_stats import KEPT_FREE_IN_LIMIT, is_on_gpu, stage_slice_bytes
+from ..engine.plan.part_stats import Infos, PartStats, parts_of
+from ..engine.plan.table_stats import KEPT_FREE_IN_LIMIT, stage_slice_bytes
 from ..engine.store.workspace import Workspace
 from ..errors import ArgumentError, BudgetExceeded
-from .estimate import estimate_verb
+from .estimate import estimate_parts
 from .io.ingest import piece_bytes
 
 # No rank's memory or disk holds more, so that no bound is one.
@@ -24,11 +26,11 @@ _EXACT = 1000  # the answer is at the most one in so many below the largest numb
 _MOST_CHUNKS = 1000  # that are told one by one; larger tables are told in larger ones
 
 
-def unloaded_infos(
+def unloaded_parts(
     schema: Schema, rows: int, nbytes: int, limits: Sequence[int], config: GcylonConfig,
     workspace: Workspace | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """What ranks would tell of a table spread evenly, of which nothing is there; as ``Table.info``.
+) -> list[PartStats]:  # fmt: skip
+    """What ranks would tell of a table spread evenly, of which nothing is there.
 
     Parameters
     ----------
@@ -44,60 +46,60 @@ def unloaded_infos(
     backend: Backend = PandasBackend() if workspace is None else workspace.backend
     size, texts = len(limits), len(string_places(schema))
     variable = max(0.0, nbytes / max(rows, 1) - schema.row_bytes) / max(len(schema.variable), 1)
-    fixed = [0 if column.dtype is None else column.dtype.itemsize for column in schema]
-    template = {
-        "columns": list(schema.names), "dtypes": [column.describe() for column in schema], "partitioning": None,
-        "row_bytes": schema.row_bytes, "fixed_column_bytes": fixed,
-        "column_row_bytes": [float(n) if n else variable for n in fixed],
-        "null_columns": 0 if len(schema.variable) == texts else -1,
-        "texts": texts, "fixed": not schema.variable, "ready": True, "widest_row_bytes": 0,
-        "exchange": {} if workspace is None else workspace.exchange_shapes(),
-        "index_row_bytes": backend.index_row_bytes(Schema(())),
-        "match_row_bytes": backend.match_row_bytes(Schema(())), "pair_bytes": backend.pair_bytes(),
-        "grouping_row_bytes": backend.grouping_row_bytes(()),
-        "ordering_row_bytes": backend.grouping_row_bytes([Kernel("median", (), ())]),
-        "pinned_tier": workspace is not None and workspace.has_pinned_tier,
-    }  # fmt: skip
+    fixed = tuple(0 if column.dtype is None else column.dtype.itemsize for column in schema)
+    like = PartStats(
+        columns=schema.names,
+        dtypes=tuple(column.describe() for column in schema),
+        rows=0, nbytes=0, device_bytes=0, staged_bytes=0, chunks=0, device_chunk_bytes=(), largest_staged_bytes=0,
+        row_bytes=schema.row_bytes,
+        fixed_column_bytes=fixed,
+        column_row_bytes=tuple(float(n) if n else variable for n in fixed),
+        null_columns=0 if len(schema.variable) == texts else -1,
+        texts=texts,
+        fixed=not schema.variable,
+        ready=True,
+        exchange={} if workspace is None else workspace.exchange_shapes(),
+        index_row_bytes=backend.index_row_bytes(Schema(())),
+        match_row_bytes=backend.match_row_bytes(Schema(())),
+        pair_bytes=backend.pair_bytes(),
+        grouping_row_bytes=backend.grouping_row_bytes(()),
+        ordering_row_bytes=backend.grouping_row_bytes([Kernel("median", (), ())]),
+        pinned_tier=workspace is not None and workspace.has_pinned_tier,
+        used_bytes=0, ceiling_bytes=0, free_at_start_bytes=0,
+    )  # fmt: skip
     shares = [rows * (rank + 1) // size - rows * rank // size for rank in range(size)]
+    ranks = [replace(like, ceiling_bytes=limit, free_at_start_bytes=limit) for limit in limits]
     return [
-        info_of_size({**template, "ceiling_bytes": limit, "free_at_start_bytes": limit}, n, nbytes * n // max(rows, 1),
-                     limit, 0, config)
-        for n, limit in zip(shares, limits, strict=True)
-    ]  # fmt: skip
+        _of_size(part, n, nbytes * n // max(rows, 1), limit, 0, config)
+        for part, n, limit in zip(ranks, shares, limits, strict=True)
+    ]
 
 
-def info_of_size(
-    info: Mapping[str, Any], rows: int, nbytes: int, limit_bytes: int, beside_bytes: int, config: GcylonConfig
-) -> dict[str, Any]:
-    """What a rank would tell of its part if that had so many rows and bytes: taken in as a reader takes them in, below
-    the device tier as far as there is no room.
-
-    Parameters
-    ----------
-    info : mapping
-        This rank's ``Table.info()`` of a table like it.
-    rows, nbytes : int
-    limit_bytes, beside_bytes : int
-        The budget, and what others hold of it.
-    config : GcylonConfig
-    """
-    pinned = bool(info.get("pinned_tier", False))
+def _of_size(
+    part: PartStats, rows: int, nbytes: int, limit_bytes: int, beside_bytes: int, config: GcylonConfig
+) -> PartStats:
+    """What a rank would tell of its part if that had so many rows and bytes, and others so many of the limit: taken in
+    as a reader takes them in, below the device tier as far as there is no room."""
     room = limit_bytes - limit_bytes // KEPT_FREE_IN_LIMIT - beside_bytes
-    device = min(nbytes, max(0, room)) if config.may_stage(pinned_tier=pinned) else nbytes
+    device = min(nbytes, max(0, room)) if part.may_stage(config) else nbytes
     below = nbytes - device
     chunks = min(_MOST_CHUNKS, -(-device // piece_bytes(limit_bytes)))
-    piece = stage_slice_bytes(limit_bytes, on_gpu=is_on_gpu(info))
-    return {
-        **info, "rows": rows, "nbytes": nbytes, "tiers": {"device": device, "pinned" if pinned else "disk": below},
-        "chunks": chunks + -(-below // piece), "device_chunk_bytes": [device // max(chunks, 1)] * chunks,
-        "largest_staged_bytes": min(piece, below), "evicted": [], "used_bytes": beside_bytes + device,
-        "limit_bytes": limit_bytes,
-    }  # fmt: skip
+    piece = stage_slice_bytes(limit_bytes, on_gpu=part.on_gpu)
+    return replace(
+        part,
+        rows=rows,
+        nbytes=nbytes,
+        device_bytes=device,
+        staged_bytes=below,
+        chunks=chunks + -(-below // piece),
+        device_chunk_bytes=(device // max(chunks, 1),) * chunks,
+        largest_staged_bytes=min(piece, below),
+        evicted=(),
+        used_bytes=beside_bytes + device,
+    )
 
 
-def most_rows(
-    verb: str, infos: Sequence[Mapping[str, Any]], config: GcylonConfig, strategy: str, **arguments: Any
-) -> int | None:
+def most_rows(verb: str, infos: Infos, config: GcylonConfig, strategy: str, **arguments: Any) -> int | None:
     """Return how many rows a table like this one may have for a verb to run; None where memory sets no bound.
 
     Parameters
@@ -113,20 +115,21 @@ def most_rows(
     ArgumentError
         If the table has no rows to judge by.
     """
-    total = sum(info["rows"] for info in infos)
+    parts = parts_of(infos)
+    total = sum(part.rows for part in parts)
     if not total:
         raise ArgumentError("max_rows needs a table with rows, to judge by their widths.", advice="Use gl.estimate.")
-    limits = limits_of(infos, config)
-    beside = [max(0, info["used_bytes"] - info["tiers"]["device"]) for info in infos]
-    widest = sum(info["nbytes"] for info in infos) / total
+    limits = limits_of(parts, config)
+    beside = [max(0, part.used_bytes - part.device_bytes) for part in parts]
+    widest = sum(part.nbytes for part in parts) / total
 
     def fits(rows: int) -> bool:
         sized = [
-            info_of_size(info, -(-info["rows"] * rows // total), info["nbytes"] * rows // total, limit, held, config)
-            for info, limit, held in zip(infos, limits, beside, strict=True)
+            _of_size(part, -(-part.rows * rows // total), part.nbytes * rows // total, limit, held, config)
+            for part, limit, held in zip(parts, limits, beside, strict=True)
         ]
         try:
-            estimate_verb(verb, [sized], config, strategy=strategy, **arguments)
+            estimate_parts(verb, [sized], config, strategy=strategy, **arguments)
         except BudgetExceeded:
             return False
         return True

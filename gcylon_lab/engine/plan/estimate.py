@@ -13,13 +13,14 @@ from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...errors import ArgumentError, ColumnMissing
 from .costs import all_staged, never_fits, room_wanted
+from .part_stats import Parts, PartStats, table_stats
 from .plan import Plan, check_strategy, eviction_notes, make_plan
 from .table_stats import VERBS, TableStats, after_cutting, stage_slice_bytes
 
 
 def estimate_exchange(
     verb: str,
-    infos: Sequence[Mapping[str, Any]],
+    parts: Parts,
     config: GcylonConfig,
     *,
     strategy: str = "auto",
@@ -28,12 +29,14 @@ def estimate_exchange(
     rows_per_rank: Sequence[int] | None = None,
     beside: Sequence[int] = (),
 ) -> Plan:
-    """Plan an exchange, one of `VERBS`, from every rank's ``Table.info()``.
+    """Plan an exchange, one of `VERBS`, from what is known of every rank's part.
 
     Parameters
     ----------
-    verb, infos, config, strategy, on, root, rows_per_rank
-        As for `gcylon_lab.operators.estimate.estimate_verb`.
+    verb : str
+    parts : sequence of PartStats
+    config, strategy, on, root, rows_per_rank
+        As the verb's.
     beside : sequence of int, optional
         Bytes in use on each rank that are not evicted, beside the table's own: none by default.
 
@@ -47,69 +50,69 @@ def estimate_exchange(
     GcylonError
         As the verb itself would: a missing column, a root out of range, a budget that is too small.
     """
-    (infos,) = as_used([infos], config)
+    (parts,) = as_used([parts], config)
     if verb not in VERBS:
         raise ArgumentError(f"verb={verb!r} is invalid.", advice=f"Expected one of {', '.join(VERBS)}.")
     check_strategy(strategy)
-    require_known(infos, on)
-    check_root(root, len(infos))
+    require_known(parts, on)
+    check_root(root, len(parts))
     more: dict[str, Any] = {"root": root}
     if verb == "repartition":
-        more["target_rows"] = tuple(target_rows([i["rows"] for i in infos], rows_per_rank))
-    before, stats = stats_ahead(verb, infos, config, strategy, beside, **more)
-    plan = make_plan(stats, config, strategy, pinned_tier=bool(infos[0].get("pinned_tier", False)))
+        more["target_rows"] = tuple(target_rows([part.rows for part in parts], rows_per_rank))
+    before, stats = stats_ahead(verb, parts, config, strategy, beside, **more)
+    plan = make_plan(stats, config, strategy, pinned_tier=parts[0].pinned_tier)
     return replace(plan, notes=what_is_evicted(before, stats))
 
 
 def stats_ahead(
     verb: str,
-    infos: Sequence[Mapping[str, Any]],
+    parts: Parts,
     config: GcylonConfig,
     strategy: str,
     beside: Sequence[int] = (),
     **more: Any,
 ) -> tuple[TableStats, TableStats]:
     """The sizes that a plan sees: before anything has given way, and once it has."""
-    stats = TableStats.from_infos(verb, infos, limits=tuple(limits_of(infos, config)), **more)
-    if not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
+    stats = table_stats(verb, parts, limits_of(parts, config), **more)
+    if not parts[0].may_stage(config):
         return stats, stats
-    chunks = [i.get("device_chunk_bytes", [i["tiers"]["device"]]) for i in infos]
+    chunks = [part.device_chunk_bytes for part in parts]
     return stats, _after_making_room(stats, chunks, config, strategy, beside or (0,) * stats.size)
 
 
-def limits_of(infos: Sequence[Mapping[str, Any]], config: GcylonConfig) -> list[int]:
+def limits_of(parts: Parts, config: GcylonConfig) -> list[int]:
     """The limit of each rank."""
-    return [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in infos]
+    return [part.limit_bytes(config) for part in parts]
 
 
-def as_used(tables: Sequence[Sequence[Mapping[str, Any]]], config: GcylonConfig) -> list[Sequence[Mapping[str, Any]]]:
-    """What ranks tell of some tables, as it will be once an operation uses them: what was staged for another one's own
+def as_used(tables: Sequence[Parts], config: GcylonConfig) -> list[Parts]:
+    """What is known of some tables, as it will be once an operation uses them: what was staged for another one's own
     limit has come back, as far as there is room."""
-    if not any(info.get("evicted") for infos in tables for info in infos):
+    if not any(part.evicted for parts in tables for part in parts):
         return list(tables)
     limits = limits_of(tables[0], config)
-    used = [max(infos[rank]["used_bytes"] for infos in tables) for rank in range(len(limits))]
-    found: list[list[dict[str, Any]]] = [[] for _ in tables]
+    used = [max(parts[rank].used_bytes for parts in tables) for rank in range(len(limits))]
+    found: list[list[PartStats]] = [[] for _ in tables]
     for rank, limit in enumerate(limits):
-        for place, infos in enumerate(tables):
-            info, back = dict(infos[rank]), 0
-            for low, nbytes, slices in info.pop("evicted", ()):
+        for place, parts in enumerate(tables):
+            part, back, chunks, held = parts[rank], 0, parts[rank].chunks, parts[rank].device_chunk_bytes
+            for low, nbytes, slices in part.evicted:
                 if low < limit and used[rank] + back + nbytes <= limit:
                     back += nbytes
-                    info["chunks"] -= slices - 1
-                    info["device_chunk_bytes"] = [*info["device_chunk_bytes"], nbytes]
-            below = {tier: n for tier, n in info["tiers"].items() if tier != "device"}
-            left = back
-            for tier, n in below.items():
-                below[tier], left = max(0, n - left), max(0, left - n)
-            info["tiers"] = {"device": info["tiers"]["device"] + back, **below}
-            info["largest_staged_bytes"] = min(info["largest_staged_bytes"], sum(below.values()))
+                    chunks -= slices - 1
+                    held = (*held, nbytes)
+            below = max(0, part.staged_bytes - back)
+            found[place].append(
+                replace(
+                    part, evicted=(), chunks=chunks, device_chunk_bytes=held, device_bytes=part.device_bytes + back,
+                    staged_bytes=below, largest_staged_bytes=min(part.largest_staged_bytes, below),
+                )
+            )  # fmt: skip
             used[rank] += back
-            found[place].append(info)
-    return [[{**info, "used_bytes": n} for info, n in zip(infos, used, strict=True)] for infos in found]
+    return [[replace(part, used_bytes=n) for part, n in zip(parts, used, strict=True)] for parts in found]
 
 
-def require_known(infos: Sequence[Mapping[str, Any]], on: Sequence[Label]) -> None:
+def require_known(parts: Parts, on: Sequence[Label]) -> None:
     """Refuse columns that there are not.
 
     Raises
@@ -118,8 +121,8 @@ def require_known(infos: Sequence[Mapping[str, Any]], on: Sequence[Label]) -> No
         Naming the columns.
     """
     for key in on:
-        if key not in infos[0]["columns"]:
-            advice = instead_of(key, infos[0]["columns"])
+        if key not in parts[0].columns:
+            advice = instead_of(key, parts[0].columns)
             raise ColumnMissing(f"There is no column {key!r}.", advice=advice, column=str(key))
 
 

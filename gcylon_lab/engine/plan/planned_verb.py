@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ...backends.protocol.schema import Label
 from .plan import Plan
-
-Infos = Sequence[Mapping[str, Any]]
-"""Every rank's ``Table.info()``, in rank order."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class PlannedVerb:
     verb : str
         What its operation is called.
     estimate : callable
-        Makes the plan. Takes the `Infos` of each table, a config, a strategy, and by their names those of the verb's
+        Makes the plan. Takes the `Parts` of each table, a config, a strategy, and by their names those of the verb's
         arguments on which the plan depends, or that it refuses as the verb does. Reads no rows.
     method : str
         The method of tables, where it has another name.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...backends.protocol.scattering import MOST_SCATTERED
 from ...backends.protocol.schema import MANY_COLUMNS
@@ -157,29 +155,6 @@ class TableStats:
         """Mean bytes of a row in the variable columns."""
         return self.bytes_per_row - self.fixed_row_bytes
 
-    @classmethod
-    def from_infos(cls, verb: str, infos: Sequence[Mapping[str, Any]], **more: Any) -> TableStats:
-        """Build shapes from every rank's ``Table.info()``, in rank order, with ``limits`` among ``more``."""
-        return cls(
-            verb=verb,
-            rows=tuple(i["rows"] for i in infos),
-            nbytes=tuple(i["nbytes"] for i in infos),
-            staged_bytes=tuple(sum(n for tier, n in i["tiers"].items() if tier != "device") for i in infos),
-            largest_staged_bytes=tuple(i["largest_staged_bytes"] for i in infos),
-            chunks=tuple(i["chunks"] for i in infos),
-            used=tuple(i["used_bytes"] for i in infos),
-            fixed_row_bytes=infos[0]["row_bytes"],
-            columns=len(infos[0]["columns"]),
-            writable=all(i.get("null_columns", -1) >= 0 and i["dtypes"] == infos[0]["dtypes"] for i in infos),
-            ready=all(i.get("ready", False) and i["dtypes"] == infos[0]["dtypes"] for i in infos),
-            texts=infos[0].get("texts", 0),
-            fixed=infos[0].get("fixed", False),
-            null_columns=max(0, *(i.get("null_columns", -1) for i in infos)),
-            widest_bytes=tuple(i.get("widest_row_bytes", 0) for i in infos),
-            **infos[0].get("exchange", {}),
-            **more,
-        )
-
 
 def wished_rows(stats: TableStats, config: GcylonConfig, *, placed: bool = False) -> int:
     """Rows of a chunk where memory does not matter, at least 1; ``placed``: for rounds into a result in place."""
@@ -208,11 +183,6 @@ def stage_slice_bytes(limit_bytes: int, *, on_gpu: bool = False) -> int:
     """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget."""
     most = _DEVICE_STAGE_BYTES if on_gpu else _STAGE_BYTES
     return min(most, max(_LEAST_SLICE_BYTES, limit_bytes // 16))
-
-
-def is_on_gpu(info: Mapping[str, Any]) -> bool:
-    """Whether ranks that tell this of a table work on GPUs."""
-    return "fast_chunk_bytes" in info.get("exchange", {})
 
 
 def slices_of(nbytes: int, limit_bytes: int, *, on_gpu: bool = False) -> int:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import ge
-from typing import Any
 
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from ...engine.plan.estimate import as_used, estimate_exchange, limits_of, require_known
+from ...engine.plan.part_stats import Parts, PartStats, some_columns
 from ...engine.plan.plan import Plan
-from ...engine.plan.planned_verb import Infos, PlannedVerb
-from ...engine.plan.table_stats import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT
-from ...engine.store.column_widths import some_columns
+from ...engine.plan.planned_verb import PlannedVerb
+from ...engine.plan.table_stats import KEPT_FREE_IN_LIMIT
 from ..group.estimate import (
     LOCAL,
     Made,
     Making,
     are_together,
     estimate_together,
-    fast_chunk_bytes,
     made_here,
     opened,
 )
@@ -42,7 +40,7 @@ PARTIAL = "where few different rows stand in many, each rank sends each of its o
 
 
 def _drop_duplicates(
-    tables: Sequence[Infos],
+    tables: Sequence[Parts],
     config: GcylonConfig,
     strategy: str,
     *,
@@ -57,7 +55,7 @@ def _drop_duplicates(
 
 
 def _unique(
-    tables: Sequence[Infos],
+    tables: Sequence[Parts],
     config: GcylonConfig,
     strategy: str,
     *,
@@ -68,19 +66,19 @@ def _unique(
 
 
 def _looked_at(
-    tables: Sequence[Infos], config: GcylonConfig, keys: Label | Sequence[Label] | None
-) -> tuple[Infos, Infos, list[Label]]:
+    tables: Sequence[Parts], config: GcylonConfig, keys: Label | Sequence[Label] | None
+) -> tuple[Parts, Parts, list[Label]]:
     """A table as it is told and as the verb opens it, and the columns that must be equal: all where none is named."""
     (infos,) = as_used(tables, config)
-    on = list(infos[0]["columns"]) if keys is None else listed(keys)
+    on = list(infos[0].columns) if keys is None else listed(keys)
     require_known(infos, on)
     return infos, opened(infos, config), on
 
 
 def _grouped(
     verb: str,
-    infos: Infos,
-    used: Infos,
+    infos: Parts,
+    used: Parts,
     config: GcylonConfig,
     strategy: str,
     on: Sequence[Label],
@@ -91,35 +89,34 @@ def _grouped(
     return plan if are_together(infos, on) else replace(plan, notes=(PARTIAL, *plan.notes))
 
 
-def _making(info: Mapping[str, Any], on: Sequence[Label], *, counts: bool) -> Making:
+def _making(info: PartStats, on: Sequence[Label], *, counts: bool) -> Making:
     """Whole rows are kept, and where it matters how often each key stands there, counted."""
-    wide, more = info["nbytes"] / max(info["rows"], 1), _COUNT_BYTES * counts
+    wide, more = info.nbytes / max(info.rows, 1), _COUNT_BYTES * counts
     made = wide
-    if "column_row_bytes" in info:
-        fixed = dict(zip(info["columns"], info["fixed_column_bytes"], strict=True))
-        wide = sum(info["column_row_bytes"])
+    if info.column_row_bytes:
+        fixed = dict(zip(info.columns, info.fixed_column_bytes, strict=True))
+        wide = sum(info.column_row_bytes)
         made = sum(size or _VARIABLE_BYTES for name, size in fixed.items() if name not in on)
-    return Making(made + more, made + more, wide + more, wide + more, info.get("grouping_row_bytes", 0))
+    return Making(made + more, made + more, wide + more, wide + more, info.grouping_row_bytes)
 
 
-def _materializes_late(infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> bool:
-    on_gpu = fast_chunk_bytes(infos) > FAST_CHUNK_BYTES
-    known = all("column_row_bytes" in info for info in infos)
-    if on_gpu or not known or not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
+def _materializes_late(infos: Parts, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> bool:
+    known = all(info.column_row_bytes for info in infos)
+    if infos[0].on_gpu or not known or not infos[0].may_stage(config):
         return False
     answers = [
-        worth_finding_first(strategy, keys["rows"], info["nbytes"], sum(keys["column_row_bytes"]), limit)
+        worth_finding_first(strategy, keys.rows, info.nbytes, sum(keys.column_row_bytes), limit)
         for info, keys, limit in zip(infos, some_columns(infos, on), limits_of(infos, config), strict=True)
     ]
     return any(answer[0] for answer in answers) and all(answer[1] and answer[2] for answer in answers)
 
 
-def _late(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> Plan:
+def _late(verb: str, infos: Parts, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> Plan:
     """Keys and positions are grouped, then the rows that stay are copied and sent: all, as far as it is known."""
-    limits, rows = limits_of(infos, config), [i["rows"] for i in infos]
-    held = [Made(max(0, limit // HELD_IN_LIMIT - i["used_bytes"]), 1) for i, limit in zip(infos, limits, strict=True)]
+    limits, rows = limits_of(infos, config), [i.rows for i in infos]
+    held = [Made(max(0, limit // HELD_IN_LIMIT - i.used_bytes), 1) for i, limit in zip(infos, limits, strict=True)]
     keys = [_with_position(info) for info in some_columns(infos, on)]
-    sizes = [i["nbytes"] for i in keys]
+    sizes = [i.nbytes for i in keys]
     narrow = made_here(keys, rows, sizes, held, config)
     making = _making(keys[0], on, counts=False)
     found, _ = estimate_together(verb, narrow, narrow, config, strategy, on, making)
@@ -127,9 +124,9 @@ def _late(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on: Sequ
         max(peak, _piece_peak(info, limit, 2 * making.partial + making.scratch), _piece_peak(info, limit, None))
         for peak, info, limit in zip(found.predicted_peaks, infos, limits, strict=True)
     ]
-    sizes = [i["nbytes"] for i in infos]
+    sizes = [i.nbytes for i in infos]
     if are_together(infos, on):
-        most = [limit - limit // KEPT_FREE_IN_LIMIT - i["used_bytes"] for i, limit in zip(infos, limits, strict=True)]
+        most = [limit - limit // KEPT_FREE_IN_LIMIT - i.used_bytes for i, limit in zip(infos, limits, strict=True)]
         if strategy == "auto":
             strategy = "direct" if all(map(ge, most, sizes)) else "staged"
         plan = replace(found, strategy=strategy, result_bytes=max(sizes), reason=LOCAL)
@@ -145,25 +142,22 @@ def _late(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on: Sequ
     return replace(plan, verb=verb, notes=(NOTE, *plan.notes), predicted_peaks=tuple(peaks))
 
 
-def _with_position(info: Mapping[str, Any]) -> dict[str, Any]:
-    widths = [*info["column_row_bytes"], POSITION_BYTES]
-    return {
-        **info,
-        "columns": [*info["columns"], "position"],
-        "nbytes": int(info["rows"] * sum(widths)),
-        "row_bytes": info["row_bytes"] + POSITION_BYTES,
-        "column_row_bytes": widths,
-        "fixed_column_bytes": [*info["fixed_column_bytes"], POSITION_BYTES],
-    }
+def _with_position(info: PartStats) -> PartStats:
+    widths = (*info.column_row_bytes, POSITION_BYTES)
+    return replace(
+        info, columns=(*info.columns, "position"), nbytes=int(info.rows * sum(widths)),
+        row_bytes=info.row_bytes + POSITION_BYTES, column_row_bytes=widths,
+        fixed_column_bytes=(*info.fixed_column_bytes, POSITION_BYTES),
+    )  # fmt: skip
 
 
-def _piece_peak(info: Mapping[str, Any], limit: int, work_row_bytes: float | None) -> int:
+def _piece_peak(info: PartStats, limit: int, work_row_bytes: float | None) -> int:
     """What is in use while rows are gone through in pieces; by default they are copied."""
-    row = info["nbytes"] / max(info["rows"], 1)
+    row = info.nbytes / max(info.rows, 1)
     work = row + PLACE_BYTES if work_row_bytes is None else work_row_bytes
-    piece = min(info["rows"], limit / PIECE_IN_LIMIT / (row + work))
-    read = max(info["largest_staged_bytes"], row * piece if info["largest_staged_bytes"] else 0)
-    return int(min(limit, info["used_bytes"] + read + piece * work))
+    piece = min(info.rows, limit / PIECE_IN_LIMIT / (row + work))
+    read = max(info.largest_staged_bytes, row * piece if info.largest_staged_bytes else 0)
+    return int(min(limit, info.used_bytes + read + piece * work))
 
 
 PLANNED = (

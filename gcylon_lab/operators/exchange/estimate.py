@@ -8,10 +8,11 @@ from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from ...engine.plan.estimate import estimate_exchange
+from ...engine.plan.part_stats import Parts
 from ...engine.plan.plan import Plan
-from ...engine.plan.planned_verb import Infos, PlannedVerb
+from ...engine.plan.planned_verb import PlannedVerb
 
-Tables = Sequence[Infos]
+Tables = Sequence[Parts]
 
 
 def _shuffle(tables: Tables, config: GcylonConfig, strategy: str, *, on: Label | Sequence[Label]) -> Plan:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...backends.host.partition import partition_scratch_bytes
 from ...backends.protocol.scattering import device_partition_bytes
@@ -19,16 +18,14 @@ from ...engine.plan.estimate import (
     target_rows,
     what_is_evicted,
 )
+from ...engine.plan.part_stats import Parts, PartStats, some_columns
 from ...engine.plan.plan import Plan
-from ...engine.plan.planned_verb import Infos
 from ...engine.plan.table_stats import (
     FAST_CHUNK_BYTES,
     KEPT_FREE_IN_LIMIT,
     MOST_BUCKETS,
-    is_on_gpu,
     stage_slice_bytes,
 )
-from ...engine.store.column_widths import some_columns
 
 LOCAL = "because rows with equal keys are on one rank already"
 
@@ -62,17 +59,17 @@ class Made:
     pieces: int
 
 
-def as_wide(infos: Infos, on: Sequence[Label]) -> Making:
+def as_wide(infos: Parts, on: Sequence[Label]) -> Making:
     """What is made where each column is made of one, as wide as that."""
-    wide = sum(i["nbytes"] for i in infos) / max(sum(i["rows"] for i in infos), 1)
+    wide = sum(i.nbytes for i in infos) / max(sum(i.rows for i in infos), 1)
     made = wide
-    if "column_row_bytes" in infos[0]:
-        made -= sum(some_columns(infos, on)[0]["column_row_bytes"])
-    return Making(made, made, wide, wide, infos[0].get("grouping_row_bytes", 0))
+    if infos[0].column_row_bytes:
+        made -= sum(some_columns(infos, on)[0].column_row_bytes)
+    return Making(made, made, wide, wide, infos[0].grouping_row_bytes)
 
 
 def estimate_together(
-    verb: str, before: Infos, infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label], making: Making
+    verb: str, before: Parts, infos: Parts, config: GcylonConfig, strategy: str, on: Sequence[Label], making: Making
 ) -> tuple[Plan, list[Made]]:
     """Plan what shuffles rows by keys, unless those with equal keys are on one rank already, and groups them.
 
@@ -98,7 +95,7 @@ def estimate_together(
     plan = estimate_exchange("shuffle", infos, config, strategy=strategy, on=on)
     after = stats_ahead("shuffle", infos, config, strategy)[1]
     rows, sizes = spread_evenly(infos)
-    may_stage, kind, fast = _may_stage(infos, config), _kind(infos, config), fast_chunk_bytes(infos)
+    may_stage, kind, fast = infos[0].may_stage(config), _kind(infos, config), infos[0].fast_chunk_bytes
 
     def grouped(asked: str, exchanged: str) -> tuple[list[int], list[Made]]:
         """Peaks and results of the grouping, where the rows were exchanged by a strategy."""
@@ -126,17 +123,17 @@ def estimate_together(
 
 
 def _where_they_are(
-    verb: str, infos: Infos, config: GcylonConfig, strategy: str, making: Making
+    verb: str, infos: Parts, config: GcylonConfig, strategy: str, making: Making
 ) -> tuple[Plan, list[Made]]:
-    limits, sizes = limits_of(infos, config), [int(i["rows"] * making.result) for i in infos]
-    needs, made, may_stage, kind = [], [], _may_stage(infos, config), _kind(infos, config)
-    fast = fast_chunk_bytes(infos)
+    limits, sizes = limits_of(infos, config), [int(i.rows * making.result) for i in infos]
+    needs, made, may_stage, kind = [], [], infos[0].may_stage(config), _kind(infos, config)
+    fast = infos[0].fast_chunk_bytes
     for info, limit in zip(infos, limits, strict=True):
-        below = info["nbytes"] - info["tiers"]["device"]
-        copied = info["nbytes"] if info["chunks"] > 1 else below
-        joining = copied + below * (info["chunks"] > 1 and kind != "fixed")
-        sizes_here = own_bytes(info), info["nbytes"]
-        rows = info["used_bytes"], info["rows"], *sizes_here
+        below = info.nbytes - info.device_bytes
+        copied = info.nbytes if info.chunks > 1 else below
+        joining = copied + below * (info.chunks > 1 and kind != "fixed")
+        sizes_here = own_bytes(info), info.nbytes
+        rows = info.used_bytes, info.rows, *sizes_here
         grouping = _Grouping(*rows, 0, copied, joining, limit, making, kind, fast)
         needs.append(grouping.needed(config, strategy, may_stage=may_stage))
         made.append(grouping.made(config, strategy, may_stage=may_stage))
@@ -151,20 +148,11 @@ def _where_they_are(
     return plan, made
 
 
-def _kind(infos: Infos, config: GcylonConfig) -> str:
+def _kind(infos: Parts, config: GcylonConfig) -> str:
     """How rows are split in buckets: see `_Grouping`."""
-    if infos[0].get("pinned_tier") or not _may_stage(infos, config):
+    if infos[0].pinned_tier or not infos[0].may_stage(config):
         return ""
-    return "fixed" if infos[0].get("fixed") else "variable"
-
-
-def fast_chunk_bytes(infos: Infos) -> int:
-    """A chunk where memory does not matter, which tells GPU engines too."""
-    return int(infos[0].get("exchange", {}).get("fast_chunk_bytes", FAST_CHUNK_BYTES))
-
-
-def _may_stage(infos: Infos, config: GcylonConfig) -> bool:
-    return config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False)))
+    return "fixed" if infos[0].fixed else "variable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,68 +270,64 @@ class _Grouping:
         return piece + max(0.0, waiting)
 
 
-def opened(infos: Infos, config: GcylonConfig) -> Infos:
+def opened(infos: Parts, config: GcylonConfig) -> Parts:
     """What every rank would tell once tables have given way to local work: other ones first, then the table itself."""
-    if not _may_stage(infos, config):
+    if not infos[0].may_stage(config):
         return list(infos)
     told = []
     for info, limit in zip(infos, limits_of(infos, config), strict=True):
-        chunks = list(info.get("device_chunk_bytes", [info["tiers"]["device"]]))
+        chunks = list(info.device_chunk_bytes)
         most = limit - 2 * (limit // PIECES_IN_LIMIT)
-        used = max(min(info["used_bytes"], sum(chunks)), min(info["used_bytes"], most))
-        gone, slices, largest = 0, 0, info["largest_staged_bytes"]
+        used = max(min(info.used_bytes, sum(chunks)), min(info.used_bytes, most))
+        gone, slices, largest = 0, 0, info.largest_staged_bytes
         while used > most and chunks:
             nbytes = chunks.pop(0)
             used, gone = used - nbytes, gone + nbytes
-            count = max(1, -(-nbytes // stage_slice_bytes(limit, on_gpu=is_on_gpu(info))))
+            count = max(1, -(-nbytes // stage_slice_bytes(limit, on_gpu=info.on_gpu)))
             slices, largest = slices + count - 1, max(largest, -(-nbytes // count))
-        tiers = {**info["tiers"], "device": info["tiers"]["device"] - gone, "disk": info["tiers"].get("disk", 0) + gone}
         told.append(
-            {
-                **info, "used_bytes": used, "tiers": tiers, "device_chunk_bytes": chunks,
-                "chunks": info["chunks"] + slices, "largest_staged_bytes": largest,
-            }
+            replace(
+                info, used_bytes=used, device_bytes=info.device_bytes - gone, staged_bytes=info.staged_bytes + gone,
+                device_chunk_bytes=tuple(chunks), chunks=info.chunks + slices, largest_staged_bytes=largest,
+            )
         )  # fmt: skip
     return told
 
 
-def are_together(infos: Infos, on: Sequence[Label]) -> bool:
+def are_together(infos: Parts, on: Sequence[Label]) -> bool:
     """Whether rows with equal keys are on one rank already."""
-    spread = infos[0]["partitioning"]
-    return len(infos) == 1 or (spread is not None and spread["size"] == len(infos) and set(spread["keys"]) <= set(on))
+    spread = infos[0].spread
+    return len(infos) == 1 or (spread is not None and spread.size == len(infos) and set(spread.keys) <= set(on))
 
 
-def own_bytes(info: Mapping[str, Any]) -> int:
+def own_bytes(info: PartStats) -> int:
     """Bytes of a rank's rows once they stand for themselves: of texts that are staged more are read back."""
-    widths = info.get("column_row_bytes")
-    return int(info["nbytes"]) if widths is None else min(int(info["nbytes"]), int(info["rows"] * sum(widths)))
+    widths = info.column_row_bytes
+    return int(info.nbytes) if not widths else min(int(info.nbytes), int(info.rows * sum(widths)))
 
 
-def spread_evenly(infos: Infos) -> tuple[list[int], list[int]]:
+def spread_evenly(infos: Parts) -> tuple[list[int], list[int]]:
     """Rows and bytes of each rank after a shuffle."""
-    rows = target_rows([i["rows"] for i in infos], None)
+    rows = target_rows([i.rows for i in infos], None)
     total, nbytes = sum(rows), sum(own_bytes(i) for i in infos)
     return rows, [nbytes * count // max(total, 1) for count in rows]
 
 
 def made_here(
-    infos: Infos, rows: Sequence[int], sizes: Sequence[int], made: Sequence[Made], config: GcylonConfig
-) -> list[dict[str, Any]]:
+    infos: Parts, rows: Sequence[int], sizes: Sequence[int], made: Sequence[Made], config: GcylonConfig
+) -> list[PartStats]:
     """What every rank would tell of rows that it has made by itself."""
     told = []
     for info, count, own, result, limit in zip(infos, rows, sizes, made, limits_of(infos, config), strict=True):
         here = min(own, result.held)
         piece = -(-own // result.pieces)
         held, below = -(-here // max(piece, 1)), -(-(own - here) // max(piece, 1))
-        slices = below * -(-piece // stage_slice_bytes(limit, on_gpu=is_on_gpu(info)))
-        said = {
-            "rows": count,
-            "nbytes": own,
-            "tiers": {"device": here, "disk": own - here},
-            "chunks": held + slices,
-            "device_chunk_bytes": [here // held] * held if held else [],
-            "largest_staged_bytes": -(-(own - here) // max(slices, 1)),
-            "used_bytes": info["used_bytes"] + here,
-        }
-        told.append({**info, **said})
+        slices = below * -(-piece // stage_slice_bytes(limit, on_gpu=info.on_gpu))
+        told.append(
+            replace(
+                info, rows=count, nbytes=own, device_bytes=here, staged_bytes=own - here, chunks=held + slices,
+                device_chunk_bytes=(here // held,) * held if held else (),
+                largest_staged_bytes=-(-(own - here) // max(slices, 1)), used_bytes=info.used_bytes + here,
+            )
+        )  # fmt: skip
     return told

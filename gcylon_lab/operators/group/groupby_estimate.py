@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ...backends.protocol.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS, Aggregation
 from ...backends.protocol.column import shown_labels
@@ -12,9 +11,9 @@ from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from ...engine.plan.estimate import as_used, estimate_exchange, require_known
+from ...engine.plan.part_stats import Parts, PartStats, some_columns
 from ...engine.plan.plan import Plan
-from ...engine.plan.planned_verb import Infos, PlannedVerb
-from ...engine.store.column_widths import some_columns
+from ...engine.plan.planned_verb import PlannedVerb
 from ...errors import BudgetExceeded
 from ..sort import costs  # noqa: F401  of the sort of groups
 from .estimate import (
@@ -41,7 +40,7 @@ _ORDERING = ("median", "quantile")
 
 
 def _groupby(
-    tables: Sequence[Infos],
+    tables: Sequence[Parts],
     config: GcylonConfig,
     strategy: str,
     *,
@@ -52,14 +51,14 @@ def _groupby(
     (infos,) = as_used(tables, config)
     on, asked = listed(by), list(dict.fromkeys((one.function, one.column) for one in wanted))
     require_known(infos, [*on, *(column for _, column in asked if column is not None)])
-    known = bool(asked) and all("column_row_bytes" in info for info in infos)
+    known = bool(asked) and all(info.column_row_bytes for info in infos)
     needed = {*on, *(column for function, column in asked if column is not None and function != "size")}
     there = opened(infos, config)
     used = some_columns(there, needed) if known else there
     making = _making(infos, on, asked) if known else as_wide(infos, on)
     plan, made = estimate_together("groupby", infos, used, config, strategy, on, making)
     if not are_together(infos, on):
-        plan = replace(plan, notes=(*_what_is_sent(infos[0]["columns"], needed, asked), *plan.notes))
+        plan = replace(plan, notes=(*_what_is_sent(infos[0].columns, needed, asked), *plan.notes))
     if not sort:
         return plan
     groups = (
@@ -70,11 +69,10 @@ def _groupby(
     return _then_sorted(plan, groups, made, config, strategy, on, _AS_GROUPS if known else _AS_ROWS)
 
 
-def _made_row_bytes(info: Mapping[str, Any], asked: Asked, numbers: Mapping[str, int]) -> list[tuple[float, float]]:
+def _made_row_bytes(info: PartStats, asked: Asked, numbers: Mapping[str, int]) -> list[tuple[float, float]]:
     """Bytes a row of what each function gives: in fixed columns and in all, where numbers take so many."""
-    means, fixed = (
-        dict(zip(info["columns"], info[of], strict=True)) for of in ("column_row_bytes", "fixed_column_bytes")
-    )
+    of_columns = info.column_row_bytes, info.fixed_column_bytes
+    means, fixed = (dict(zip(info.columns, widths, strict=True)) for widths in of_columns)
     made = []
     for function, column in asked:
         if function in _AS_WIDE_AS_IT_IS and column is not None:
@@ -84,27 +82,27 @@ def _made_row_bytes(info: Mapping[str, Any], asked: Asked, numbers: Mapping[str,
     return made
 
 
-def _making(infos: Infos, on: Sequence[Label], asked: Asked) -> Making:
+def _making(infos: Parts, on: Sequence[Label], asked: Asked) -> Making:
     info = infos[0]
-    keys = sum(some_columns(infos, on)[0]["column_row_bytes"])
+    keys = sum(some_columns(infos, on)[0].column_row_bytes)
     partial, result = (_made_row_bytes(info, asked, numbers) for numbers in (_PARTIAL_BYTES, _RESULT_BYTES))
     kernels, last = (sum(fixed or _NUMBER_BYTES for fixed, _ in made) for made in (partial, result))
     before, after = (keys + sum(mean for _, mean in made) for made in (partial, result))
-    scratch = info.get("grouping_row_bytes", 0)
+    scratch = info.grouping_row_bytes
     orders = any(function in _ORDERING for function, _ in asked)
-    return Making(kernels, last, before, after, info.get("ordering_row_bytes", scratch) if orders else scratch)
+    return Making(kernels, last, before, after, (info.ordering_row_bytes or scratch) if orders else scratch)
 
 
-def _of_groups(info: Mapping[str, Any], keys: Mapping[str, Any], making: Making, asked: Asked) -> dict[str, Any]:
+def _of_groups(info: PartStats, keys: PartStats, making: Making, asked: Asked) -> PartStats:
     """What a rank would tell of its groups, were each row one."""
     made = [f"{function} of {column}" for function, column in asked]
     fixed = sum(of_fixed for of_fixed, _ in _made_row_bytes(info, asked, _RESULT_BYTES))
-    return {
-        **keys,
-        "columns": [*keys["columns"], *made],
-        "nbytes": int(keys["rows"] * making.result),
-        "row_bytes": keys["row_bytes"] + fixed,
-    }
+    return replace(
+        keys,
+        columns=(*keys.columns, *made),
+        nbytes=int(keys.rows * making.result),
+        row_bytes=int(keys.row_bytes + fixed),
+    )
 
 
 def _what_is_sent(columns: Sequence[Label], needed: set[Label], asked: Asked) -> list[str]:
@@ -122,7 +120,7 @@ def _what_is_sent(columns: Sequence[Label], needed: set[Label], asked: Asked) ->
 
 def _then_sorted(
     plan: Plan,
-    infos: Infos,
+    infos: Parts,
     made: Sequence[Made],
     config: GcylonConfig,
     strategy: str,
@@ -132,7 +130,7 @@ def _then_sorted(
     """A group-by whose groups are sorted, in an operation of its own: how many there are is not known, so as many as
     there may be."""
     note = f"the groups are then sorted by {shown_labels(on)}"
-    rows, sizes = [i["rows"] for i in infos], [i["nbytes"] for i in infos]
+    rows, sizes = [i.rows for i in infos], [i.nbytes for i in infos]
     if not are_together(infos, on):
         rows, sizes = spread_evenly(infos)
     groups = made_here(infos, rows, sizes, made, config)

@@ -13,9 +13,9 @@ from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.operation import Int64s
 from ...engine.plan.estimate import as_used, estimate_exchange
+from ...engine.plan.part_stats import Parts
 from ...engine.plan.plan import EVENLY, Plan
-from ...engine.plan.planned_verb import Infos, PlannedVerb
-from ...engine.plan.table_stats import FAST_CHUNK_BYTES
+from ...engine.plan.planned_verb import PlannedVerb
 from ...engine.store.part import Partitioning
 from ...memory.budget import exceeded
 from .alternatives import Estimated, join_alternatives
@@ -28,7 +28,7 @@ _ASSUMED = f"{EVENLY}, and as many pairs as the larger side has rows"
 
 
 def _join(
-    tables: Sequence[Infos],
+    tables: Sequence[Parts],
     config: GcylonConfig,
     strategy: str,
     *,
@@ -41,26 +41,26 @@ def _join(
     validate: str | None = None,
 ) -> Plan:
     left, right = as_used(tables, config)
-    names = left[0]["columns"], right[0]["columns"]
+    names = left[0].columns, right[0].columns
     spec = join_spec(*names, how, on, left_on, right_on, suffixes, indicator, validate)
     plan, _ = _estimated(spec, left, right, config, strategy)
-    may_stage = config.may_stage(pinned_tier=bool(left[0].get("pinned_tier", False)))
+    may_stage = left[0].may_stage(config)
     others = join_alternatives(
         plan, strategy, lambda name: _estimated(spec, left, right, config, name), may_stage=may_stage
     )
-    return replace(plan, alternatives=others, route=left[0].get("exchange", {}).get("route", ""))
+    return replace(plan, alternatives=others, route=left[0].exchange.get("route", ""))
 
 
-def _estimated(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Estimated:
+def _estimated(spec: JoinSpec, left: Parts, right: Parts, config: GcylonConfig, strategy: str) -> Estimated:
     """One strategy's plan, and how it fits into memory."""
-    limits = [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in left]
-    index_row_bytes = left[0]["index_row_bytes"]
+    limits = [i.limit_bytes(config) for i in left]
+    index_row_bytes = left[0].index_row_bytes
     sides = {"left": _side("left", spec.left_on, left), "right": _side("right", spec.right_on, right)}
     distribution = plan_distribution(spec, sides["left"], sides["right"], limits, index_row_bytes)
     build = build_side(spec, distribution, sum(sides["left"].nbytes), sum(sides["right"].nbytes))
     costs = _costs(spec, left, right, config, min(limits))
     sizes = _sizes(left, right, limits, config)
-    may_stage = config.may_stage(pinned_tier=False) and not left[0].get("pinned_tier", False)
+    may_stage = config.may_stage(pinned_tier=False) and not left[0].pinned_tier
     memory = join_memory(spec, distribution, build, sizes, costs, strategy, instead=may_stage and strategy == "auto")
     notes = (f"{distribution.kind} join: {distribution.reason}", *memory.notes)
     if memory.passes > 1:
@@ -120,20 +120,20 @@ def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, notes: tuple
     )
 
 
-def _costs(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, limit: int) -> JoinCosts:
+def _costs(spec: JoinSpec, left: Parts, right: Parts, config: GcylonConfig, limit: int) -> JoinCosts:
     """What ranks will take the work for, where keys are numbers."""
     shown = (left,) if spec.filters else (left, right)
-    out = sum(sum(i["nbytes"] for i in infos) / max(sum(i["rows"] for i in infos), 1) for infos in shown)
+    out = sum(sum(i.nbytes for i in infos) / max(sum(i.rows for i in infos), 1) for infos in shown)
     if not spec.filters and spec.how != "cross":
-        dtypes = dict(zip(left[0]["columns"], left[0]["dtypes"], strict=True))
+        dtypes = dict(zip(left[0].columns, left[0].dtypes, strict=True))
         both = (key for key, other in zip(spec.left_on, spec.right_on, strict=True) if key == other)
         out = max(1.0, out - sum(_width(str(dtypes[key])) for key in both))  # a key of one name is one column
-    index = left[0]["index_row_bytes"] if spec.how != "cross" else 0
-    fast = left[0].get("exchange", {}).get("fast_chunk_bytes", FAST_CHUNK_BYTES)
-    match, pair = left[0]["match_row_bytes"], left[0]["pair_bytes"]
-    sums = [(sum(i["nbytes"] for i in infos), sum(i["rows"] for i in infos)) for infos in (left, right)]
-    fixed = all(i["nbytes"] == i["rows"] * i["row_bytes"] for infos in (left, right) for i in infos)
-    scatters = fixed and left[0].get("exchange", {}).get("scatters", False) and worth_scattering(len(left), sums)
+    index = left[0].index_row_bytes if spec.how != "cross" else 0
+    fast = left[0].fast_chunk_bytes
+    match, pair = left[0].match_row_bytes, left[0].pair_bytes
+    sums = [(sum(i.nbytes for i in infos), sum(i.rows for i in infos)) for infos in (left, right)]
+    fixed = all(i.nbytes == i.rows * i.row_bytes for infos in (left, right) for i in infos)
+    scatters = fixed and left[0].exchange.get("scatters", False) and worth_scattering(len(left), sums)
     return join_costs(index, match, pair, out, config, fast, limit, scatters=scatters)
 
 
@@ -144,32 +144,32 @@ def _width(dtype: str) -> int:
         return 0
 
 
-def _sizes(left: Infos, right: Infos, limits: list[int], config: GcylonConfig) -> Int64s:
+def _sizes(left: Parts, right: Parts, limits: list[int], config: GcylonConfig) -> Int64s:
     """What `join_memory` asks of each rank."""
     rows: list[tuple[int, ...]] = []
     for one, other, limit in zip(left, right, limits, strict=True):
-        used = max(one["used_bytes"], other["used_bytes"])
-        here = one["tiers"]["device"] + other["tiers"]["device"]
-        beside = max(0, used - here) if config.may_stage(pinned_tier=bool(one.get("pinned_tier", False))) else 0
-        staged = one["nbytes"] + other["nbytes"] - here
-        apart = (infos["nbytes"] * (infos["chunks"] > 1) for infos in (one, other))
-        rows.append((one["nbytes"], one["rows"], other["nbytes"], other["rows"], limit, used, beside, staged, *apart))
+        used = max(one.used_bytes, other.used_bytes)
+        here = one.device_bytes + other.device_bytes
+        beside = max(0, used - here) if one.may_stage(config) else 0
+        staged = one.nbytes + other.nbytes - here
+        apart = (infos.nbytes * (infos.chunks > 1) for infos in (one, other))
+        rows.append((one.nbytes, one.rows, other.nbytes, other.rows, limit, used, beside, staged, *apart))
     return np.array(rows, dtype=np.int64)
 
 
-def _side(name: str, keys: tuple[Any, ...], infos: Infos) -> Side:
-    spread = infos[0]["partitioning"]
-    known = None if spread is None else Partitioning(tuple(spread["keys"]), spread["size"])
-    return Side(name, keys, tuple(i["nbytes"] for i in infos), tuple(i["rows"] for i in infos), known)
+def _side(name: str, keys: tuple[Any, ...], infos: Parts) -> Side:
+    spread = infos[0].spread
+    known = None if spread is None else Partitioning(spread.keys, spread.size)
+    return Side(name, keys, tuple(i.nbytes for i in infos), tuple(i.rows for i in infos), known)
 
 
 def _exchange(
-    distribution: JoinDistribution, name: str, left: Infos, right: Infos, config: GcylonConfig, strategy: str
+    distribution: JoinDistribution, name: str, left: Parts, right: Parts, config: GcylonConfig, strategy: str
 ) -> Plan:
     """The plan of an exchange of one side; the right one stays where it is until it has been exchanged itself."""
     infos = left if name == "left" else right
     held = strategy in ("direct", "chunked") and name == "left" == distribution.moved[0]
-    beside = [i["tiers"]["device"] for i in right] if held else []
+    beside = [i.device_bytes for i in right] if held else []
     if distribution.kind == "broadcast":
         return estimate_exchange("allgather", infos, config, strategy=strategy, beside=beside)
     keys: Any = [*distribution.keys(name)]

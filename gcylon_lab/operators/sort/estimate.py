@@ -8,13 +8,14 @@ from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from ...engine.plan.estimate import estimate_exchange
+from ...engine.plan.part_stats import Parts
 from ...engine.plan.plan import Plan
-from ...engine.plan.planned_verb import Infos, PlannedVerb
+from ...engine.plan.planned_verb import PlannedVerb
 from .sort import check_directions, each_direction
 
 
 def _sort_values(
-    tables: Sequence[Infos],
+    tables: Sequence[Parts],
     config: GcylonConfig,
     strategy: str,
     *,

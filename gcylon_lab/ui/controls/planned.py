@@ -9,8 +9,8 @@ from typing import Any
 from ...backends.protocol.aggregation import Aggregation
 from ...backends.protocol.join_columns import HOWS
 from ...config import GcylonConfig
+from ...engine.plan.part_stats import Infos
 from ...engine.plan.plan import STRATEGIES, Alternative, Plan
-from ...engine.plan.planned_verb import Infos
 from ...errors import ArgumentError, GcylonError
 from ...operators.estimate import PLANNED, estimate_verb
 

@@ -10,8 +10,8 @@ import ipywidgets as w
 
 from ...cluster.handles.html_repr import staged_html
 from ...config import GcylonConfig
+from ...engine.plan.part_stats import Infos
 from ...engine.plan.plan import STRATEGIES, Plan
-from ...engine.plan.planned_verb import Infos
 from ...errors import GcylonError
 from ..figures.view import Snapshot
 from ..live.live_widget import set_html
