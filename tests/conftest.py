@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -31,6 +32,14 @@ EVERY_WORLD = [
     pytest.param(World("mpi", 2), marks=pytest.mark.mpi),
     pytest.param(World("mpi", 4), marks=pytest.mark.mpi),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_to_collect() -> None:
+    """Leave what earlier files have made out of collections: a worker holds millions of objects in the end, and tests
+    that look whether something is freed collect often."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=EVERY_WORLD, ids=str)
