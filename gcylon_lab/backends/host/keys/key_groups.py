@@ -29,6 +29,8 @@ _PARTS = 4
 _WORD_DIGITS = 18  # of decimals that 64 bits hold
 _NULL_TICKS = np.iinfo(np.int64).min
 _MOST = 2**62
+_FEW_GROUPS = 64  # rows for each group at the least, where groups are few
+_HEAD_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,9 @@ def _in_order(ids: Int64s, count: int) -> Groups:
 
 
 def _ascending(rows: Int64s, count: int) -> Int64s:
-    """Rows of so many in order, -1 left out: marked ones are found in order faster than numbers are sorted."""
+    """Rows of so many in order, -1 left out: unless they are few, marked ones are found faster than they are sorted."""
+    if len(rows) * _FEW_GROUPS <= count:
+        return np.sort(rows[rows >= 0])
     marked = np.zeros(count, np.bool_)
     marked[rows[rows >= 0]] = True
     return np.flatnonzero(marked)
@@ -247,6 +251,15 @@ def _ascending(rows: Int64s, count: int) -> Int64s:
 
 def first_rows(ids: Int64s, count: int) -> Int64s:
     """The first row of each group; -1 where it has none."""
+    head = max(count * _FEW_GROUPS, _HEAD_ROWS)
+    if head <= len(ids) // 2:
+        rows = _first_rows(ids[:head], count)
+        if rows.min(initial=0) >= 0:  # as of few groups each begins among the first rows
+            return rows
+    return _first_rows(ids, count)
+
+
+def _first_rows(ids: Int64s, count: int) -> Int64s:
     rows = np.full(count + 1, -1, np.int64)
     rows[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)  # of several the last assignment stays; id -1 goes to the end
     return rows[:count]
