@@ -243,10 +243,18 @@ def _has_width(type_: Any) -> bool:
 
 def _lengths(chunked: Any) -> npt.NDArray[np.float64] | None:
     type_ = chunked.type
-    if pa.types.is_large_string(type_) or pa.types.is_large_binary(type_):
-        found = pc.binary_length(chunked)
-    elif pa.types.is_large_list(type_):
-        found = pc.list_value_length(chunked)
-    else:
+    texts = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
+    if not texts and not pa.types.is_large_list(type_):
         return None
-    return np.asarray(pc.fill_null(found, 0).to_numpy(), dtype=np.float64)
+    lengths = np.empty(len(chunked), np.float64)
+    at = 0
+    for chunk in chunked.chunks:
+        own = lengths[at : at + len(chunk)]
+        at += len(chunk)
+        if chunk.null_count:
+            found = (pc.binary_length if texts else pc.list_value_length)(chunk)
+            own[:] = pc.fill_null(found, 0).to_numpy()
+        elif len(chunk):
+            ends = np.frombuffer(chunk.buffers()[1], np.int64, len(chunk) + 1, 8 * chunk.offset)
+            np.subtract(ends[1:], ends[:-1], out=own, casting="unsafe")
+    return lengths

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...backends.host.keys.order_preserving import bin_width, histogram
-from ...backends.protocol.data import Words
+from ...backends.protocol.data import Data, Words
 from ...backends.protocol.schema import Label, Schema
 from ...comm.single import SingleTransport
 from ...comm.transport import Transport
@@ -30,6 +30,7 @@ _WORDS_OF_BINS = 8  # as many numbers as counts are held of words, so that a pas
 _ALL = (1 << 64) - 1
 _WORD_ROW_BYTES = 32
 _MOST_COLUMNS = 16
+_CACHED_ROWS = 1 << 16
 _COUNTS_IN_LIMIT = 8  # counts take so much of the budget at the most, and what other ranks send as much again
 _COUNTS_IN_FREE = 4
 
@@ -267,5 +268,14 @@ class _ColumnWords:
         for piece in work.pieces(self._part, self._schema, rows):
             for one in sorted(lists):
                 with work.claim(piece.rows * _WORD_ROW_BYTES), span("select", "algorithm", bytes=piece.nbytes):
-                    yield one, work.backend.order_words(piece, self._schema.names[one])
+                    for words in self._words(piece, self._schema.names[one]):
+                        yield one, words
             del piece  # before the next one is read back
+
+    def _words(self, piece: Data, name: Label) -> Iterator[Words]:
+        """Those of a column; on CPU engines of so few rows at once that what is made of them stays in the cache."""
+        backend = self._work.backend
+        column = backend.select(piece, [name])
+        rows = column.rows if backend.on_gpu else _CACHED_ROWS
+        for start in range(0, column.rows, max(rows, 1)):
+            yield backend.order_words(backend.slice(column, start, min(start + rows, column.rows)), name)
