@@ -92,7 +92,8 @@ def estimate(
     context = opened()
     here = context.workspace if context is not None and context.workspace.backend.on_gpu else None
     parts = unloaded_parts(known, rows, total, (limit,) * ranks, config, here)
-    return estimate_parts(verb, [parts], config, strategy=strategy, **PLANNED[verb].chosen(keys, root=root))
+    chosen = PLANNED[verb].chosen(keys, root=root)
+    return estimate_parts(verb, [parts], config, strategy=strategy, schemas=[known], **chosen)
 
 
 def _total_bytes(schema: Schema, rows: int, nbytes: int | None) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..backends.protocol.scalars import check_choice
+from ..backends.protocol.schema import Schema
 from ..config import GcylonConfig
 from ..engine.plan.part_stats import Infos, Parts, parts_of
 from ..engine.plan.plan import Plan, check_strategy
@@ -26,7 +27,13 @@ OF_ONE_TABLE = tuple(name for name, one in PLANNED.items() if not one.tables)
 
 
 def estimate_verb(
-    verb: str, tables: Sequence[Infos], config: GcylonConfig, *, strategy: str = "auto", **arguments: Any
+    verb: str,
+    tables: Sequence[Infos],
+    config: GcylonConfig,
+    *,
+    strategy: str = "auto",
+    schemas: Sequence[Schema] = (),
+    **arguments: Any,
 ) -> Plan:
     """Plan a verb from what every rank tells of its tables.
 
@@ -39,6 +46,8 @@ def estimate_verb(
     config : GcylonConfig
         The settings it would run with.
     strategy : str, default "auto"
+    schemas : sequence of Schema, optional
+        Of each table, where they are known: dtypes that the verb cannot take are refused.
     **arguments
         The verb's own, but for tables: those that its `PlannedVerb` takes.
 
@@ -52,13 +61,23 @@ def estimate_verb(
     GcylonError
         As the verb itself would: a missing column, a root out of range, a budget that is too small.
     """
-    return estimate_parts(verb, list(map(parts_of, tables)), config, strategy=strategy, **arguments)
+    return estimate_parts(verb, list(map(parts_of, tables)), config, strategy=strategy, schemas=schemas, **arguments)
 
 
 def estimate_parts(
-    verb: str, tables: Sequence[Parts], config: GcylonConfig, *, strategy: str = "auto", **arguments: Any
+    verb: str,
+    tables: Sequence[Parts],
+    config: GcylonConfig,
+    *,
+    strategy: str = "auto",
+    schemas: Sequence[Schema] = (),
+    **arguments: Any,
 ) -> Plan:
     """As `estimate_verb`, from `PartStats` of each table."""
     check_choice("verb", verb, tuple(PLANNED))
     check_strategy(strategy)
-    return PLANNED[verb].estimate(tables, config, strategy, **arguments)
+    one = PLANNED[verb]
+    plan = one.estimate(tables, config, strategy, **arguments)
+    if schemas and one.refuse is not None:
+        one.refuse(schemas, [sum(part.rows for part in parts) for parts in tables], **arguments)
+    return plan

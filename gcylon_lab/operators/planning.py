@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from ..backends.protocol.schema import Schema
 from ..config import GcylonConfig
 from ..engine.exec.agreement import agreed
 from ..engine.exec.invocation import Request, RunOptions
@@ -29,6 +30,8 @@ def plan_verb(
     infos: Sequence[Mapping[str, Any]],
     options: RunOptions,
     arguments: Mapping[str, Any],
+    *,
+    schemas: Sequence[Schema],
     check: Callable[[], None] | None = None,
 ) -> Plan:
     """Collective: all ranks call it. Share what each rank knows of the tables, and `estimate_verb`.
@@ -42,7 +45,7 @@ def plan_verb(
     infos : sequence of mapping
         This rank's ``Table.info()`` of each table.
     options : RunOptions
-    arguments : mapping
+    arguments, schemas
         As for `estimate_verb`.
     check : callable, optional
         See `Request`.
@@ -53,7 +56,7 @@ def plan_verb(
     """
 
     def plan(tables: Sequence[Infos], config: GcylonConfig) -> Plan:
-        return estimate_verb(verb, tables, config, strategy=options.strategy, **arguments)
+        return estimate_verb(verb, tables, config, strategy=options.strategy, schemas=schemas, **arguments)
 
     request = Request(f"plan_{verb}", {"tables": len(infos), **arguments}, part, options, check)
     return _of_all(workspace, request, infos, plan)

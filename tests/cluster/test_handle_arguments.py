@@ -10,7 +10,7 @@ import pytest
 from odd_arguments import FRAME, ODD, PLANNED
 
 import gcylon_lab as gl
-from gcylon_lab.errors import ArgumentError, ConfigError, HandleReleased
+from gcylon_lab.errors import ArgumentError, ConfigError, HandleReleased, SchemaMismatch, UnsupportedDtype
 
 pytestmark = pytest.mark.mpi
 
@@ -42,6 +42,16 @@ def test_plans_refuse_what_their_verbs_refuse(lab: gl.Cluster) -> None:
     for verb, args, named, _ in [one for one in PLANNED if not is_frame_of_join(*one[:2])]:
         planned = said(getattr(table, f"plan_{verb}"), args, named)
         assert planned == said(getattr(table, verb), args, named), verb
+
+
+def test_plans_refuse_dtypes_that_their_verbs_refuse(lab: gl.Cluster) -> None:
+    table = lab.from_pandas(pd.DataFrame({"k": [1, 2], "s": ["a", "b"]}))
+    asked = len(lab.client.history)
+    with pytest.raises(UnsupportedDtype, match="there is no mean of column 's'"):
+        table.plan.groupby("k").agg({"s": "mean"})
+    with pytest.raises(SchemaMismatch, match="Key 'k' of the left side"):
+        table.plan.join(table, left_on="k", right_on="s")
+    assert len(lab.client.history) == asked
 
 
 def test_labels_that_are_ints_are_planned_as_they_run(lab: gl.Cluster) -> None:

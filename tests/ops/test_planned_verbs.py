@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from odd_arguments import FRAME
 from worlds import World
@@ -14,7 +15,7 @@ import gcylon_lab as gl
 from gcylon_lab.api.verbs.group import GroupBy
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.engine.plan.plan import Plan
-from gcylon_lab.errors import ArgumentError, ColumnMissing
+from gcylon_lab.errors import ArgumentError, ColumnMissing, SchemaMismatch, UnsupportedDtype
 from gcylon_lab.operators.estimate import OF_ONE_TABLE, PLANNED
 from gcylon_lab.units import MIB
 
@@ -130,6 +131,37 @@ def test_arguments_that_do_not_fit_are_refused_as_the_verb_refuses_them() -> Non
                 call(*args, **named)
             said.append((refused.type, str(refused.value).removeprefix("[rank 0] ")))  # all know it, or one tells it
         assert said[0] == said[1]
+
+
+def refused_dtypes() -> list[tuple[str, str]]:
+    table = gl.from_local(pd.DataFrame({"k": [[1], [2]], "x": [1, 2], "s": ["a", "b"]}))
+    other = table.rename({"x": "s", "s": "x"})
+    narrow = table.select(["x", "s"])
+    calls: list[Any] = [
+        lambda t: t.shuffle("k"), lambda t: t.sort_values(["x", "k"]), lambda t: t.unique("k"),
+        lambda t: t.drop_duplicates(), lambda t: t.join(table, on="k"), lambda t: t.union(table),
+        lambda t: t.intersect(table, all=True), lambda t: t.groupby("k").agg({"x": "sum"}),
+        lambda t: t.groupby("x").agg({"s": "mean"}), lambda t: t.join(other, on="x"), lambda t: t.difference(other),
+        lambda t: t.union(other, all=True), lambda t: t.concat(other), lambda t: t.concat([table, other], join="inner"),
+    ]  # fmt: skip
+    said = []
+    for call in calls:
+        pair = []
+        for asked in (table, table.plan):
+            with pytest.raises((UnsupportedDtype, SchemaMismatch)) as refused:
+                call(asked)
+            pair.append(f"{refused.type.__name__}: {refused.value}".replace("[rank 0] ", "").partition(" (in ")[0])
+        said.append((pair[0], pair[1]))
+    assert narrow.plan.union(narrow).verb == "union" and table.plan.union(table, all=True).verb == "union"
+    return said
+
+
+def test_dtypes_that_a_verb_cannot_take_are_refused_by_its_plan() -> None:
+    for rank_saw in World("threads", 2).run(refused_dtypes):
+        for ran, planned in rank_saw:
+            assert ran == planned
+    with pytest.raises(UnsupportedDtype, match="cannot be a key"):
+        gl.estimate(pa.schema([("k", pa.list_(pa.int64()))]), 10, nbytes=320, on="k")
 
 
 @pytest.mark.parametrize("verb", OF_ONE_TABLE)

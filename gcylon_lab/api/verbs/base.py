@@ -74,8 +74,9 @@ class Verbs:
             for table in others:
                 other_table(verb, self, table)
 
-        infos = [self.info(), *(table.info() for table in others)]
-        return plan_verb(self._workspace, self._live(), verb, infos, options, arguments, check)
+        tables = [self, *others]
+        infos, schemas = [table.info() for table in tables], [table._live().schema for table in tables]
+        return plan_verb(self._workspace, self._live(), verb, infos, options, arguments, schemas=schemas, check=check)
 
     def _most_rows(self, verb: str, options: RunOptions, arguments: Mapping[str, Any]) -> int | None:
         """Collective: all ranks call it. How many rows a verb can take; see `estimate_verb`."""

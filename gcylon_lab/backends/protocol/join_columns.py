@@ -135,13 +135,13 @@ class JoinColumns:
 def join_spec(
     left: Sequence[Label],
     right: Sequence[Label],
-    how: str,
-    on: Label | Iterable[Label] | None,
-    left_on: Label | Iterable[Label] | None,
-    right_on: Label | Iterable[Label] | None,
-    suffixes: Sequence[str | None],
-    indicator: bool | str,
-    validate: str | None,
+    how: str = "inner",
+    on: Label | Iterable[Label] | None = None,
+    left_on: Label | Iterable[Label] | None = None,
+    right_on: Label | Iterable[Label] | None = None,
+    suffixes: Sequence[str | None] = ("_x", "_y"),
+    indicator: bool | str = False,
+    validate: str | None = None,
 ) -> JoinSpec:
     """Check the arguments of a join against the column labels of both sides.
 

@@ -149,8 +149,12 @@ class HandleVerbs(Forwarding):
         for table in (self, *others):
             table._reference(self._session)  # refuses one that is gone
             tables.append(table.info())
-        config = options.config or self._session.config
-        return estimate_verb(verb, tables, config, strategy=options.strategy, **arguments)
+        config, known = options.config or self._session.config, [table._schema for table in (self, *others)]
+        schemas = [schema for schema in known if schema is not None]  # what is not known here, no rank is asked for
+        return estimate_verb(
+            verb, tables, config, strategy=options.strategy, schemas=schemas if len(schemas) == len(known) else (),
+            **arguments,
+        )  # fmt: skip
 
     def _most_rows(self, verb: str, options: RunOptions, arguments: Mapping[str, Any]) -> int | None:
         self._reference(self._session)

@@ -73,19 +73,20 @@ def common_schema(sides: Sides, what: Sequence[str], *, join: str = "") -> Schem
         If the dtypes of a column cannot be brought together.
     """
     try:
-        return _common_schema(sides, what, join)
+        return schema_of_all(sides.schemas, sides.totals, what, join)
     except GcylonError as error:
         raise agreed(error) from None
 
 
-def _common_schema(sides: Sides, what: Sequence[str], join: str) -> Schema:
-    every = dict.fromkeys(name for schema in sides.schemas for name in schema.names)
+def schema_of_all(schemas: Sequence[Schema], rows: Sequence[int], what: Sequence[str], join: str = "") -> Schema:
+    """As `common_schema`, of tables with so many rows; what it raises is told to no rank."""
+    every = dict.fromkeys(name for schema in schemas for name in schema.names)
     if not join:
-        require_same_names([schema.names for schema in sides.schemas], what)
+        require_same_names([schema.names for schema in schemas], what)
     columns = []
     for name in every:
-        if join == "outer" or all(name in schema for schema in sides.schemas):
-            columns.append(_common_column(sides, what, name))
+        if join == "outer" or all(name in schema for schema in schemas):
+            columns.append(_common_column(schemas, rows, what, name))
     return Schema(columns)
 
 
@@ -116,9 +117,9 @@ def require_same_names(names: Sequence[Sequence[Label]], what: Sequence[str]) ->
             )
 
 
-def _common_column(sides: Sides, what: Sequence[str], name: Label) -> Column:
-    there = [place for place, schema in enumerate(sides.schemas) if name in schema]
-    columns, totals = [sides.schemas[place][name] for place in there], sides.totals
+def _common_column(schemas: Sequence[Schema], totals: Sequence[int], what: Sequence[str], name: Label) -> Column:
+    there = [place for place, schema in enumerate(schemas) if name in schema]
+    columns = [schemas[place][name] for place in there]
     try:
         column = promote(in_one_zone(columns), [totals[place] for place in there])
     except SchemaMismatch:

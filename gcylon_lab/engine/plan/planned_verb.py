@@ -31,6 +31,9 @@ class PlannedVerb:
         Whether without keys all columns are meant.
     tables : str
         Which argument is another table, or a list of them; empty where there is none.
+    refuse : callable, optional
+        Raises what the verb does for dtypes that it cannot take. Takes the schema of each table, how many rows each
+        has, and what `estimate` takes by name.
     """
 
     verb: str
@@ -39,6 +42,7 @@ class PlannedVerb:
     keys: str = ""
     all_by_default: bool = False
     tables: str = ""
+    refuse: Callable[..., None] | None = None
 
     @cached_property
     def takes(self) -> frozenset[str]:

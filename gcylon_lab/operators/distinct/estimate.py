@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import ge
+from typing import Any
 
-from ...backends.protocol.schema import Label
+from ...backends.protocol.aggregation import require_keys
+from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
-from ...engine.exec.keys import listed
+from ...engine.exec.keys import listed, require_columns
 from ...engine.plan.estimate import as_used, estimate_exchange, limits_of, require_known
 from ...engine.plan.part_stats import Parts, PartStats, some_columns
 from ...engine.plan.plan import Plan
@@ -160,7 +162,20 @@ def _piece_peak(info: PartStats, limit: int, work_row_bytes: float | None) -> in
     return int(min(limit, info.used_bytes + read + piece * work))
 
 
+def _refuse(
+    schemas: Sequence[Schema],
+    rows: Sequence[int],
+    *,
+    subset: Label | Sequence[Label] | None = None,
+    columns: Label | Sequence[Label] | None = None,
+    **how: Any,
+) -> None:
+    require_columns(schemas[0])
+    keys = columns if subset is None else subset
+    require_keys(schemas[0], schemas[0].names if keys is None else listed(keys))
+
+
 PLANNED = (
-    PlannedVerb("drop_duplicates", _drop_duplicates, keys="subset", all_by_default=True),
-    PlannedVerb("unique", _unique, keys="columns", all_by_default=True),
+    PlannedVerb("drop_duplicates", _drop_duplicates, keys="subset", all_by_default=True, refuse=_refuse),
+    PlannedVerb("unique", _unique, keys="columns", all_by_default=True, refuse=_refuse),
 )

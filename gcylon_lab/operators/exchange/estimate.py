@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...backends.protocol.schema import Label
+from ...backends.protocol.aggregation import require_keys
+from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from ...engine.plan.estimate import estimate_exchange
@@ -17,6 +18,10 @@ Tables = Sequence[Parts]
 
 def _shuffle(tables: Tables, config: GcylonConfig, strategy: str, *, on: Label | Sequence[Label]) -> Plan:
     return estimate_exchange("shuffle", tables[0], config, strategy=strategy, on=listed(on))
+
+
+def _refuse_keys(schemas: Sequence[Schema], rows: Sequence[int], *, on: Label | Sequence[Label]) -> None:
+    require_keys(schemas[0], listed(on))
 
 
 def _allgather(tables: Tables, config: GcylonConfig, strategy: str) -> Plan:
@@ -38,7 +43,7 @@ def _repartition(
 
 
 PLANNED = (
-    PlannedVerb("shuffle", _shuffle, keys="on"),
+    PlannedVerb("shuffle", _shuffle, keys="on", refuse=_refuse_keys),
     PlannedVerb("allgather", _allgather),
     PlannedVerb("gather", _gather),
     PlannedVerb("broadcast", _broadcast),

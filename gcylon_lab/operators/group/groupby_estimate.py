@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from ...backends.protocol.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS, Aggregation
+from ...backends.protocol.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS, Aggregation, plan_aggregations
 from ...backends.protocol.column import shown_labels
-from ...backends.protocol.schema import Label
+from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from ...engine.plan.estimate import as_used, estimate_exchange, require_known
@@ -147,4 +148,15 @@ def _then_sorted(
     return replace(plan, notes=(*plan.notes, note), then=replace(then, assumption=assumption, notes=evicts))
 
 
-PLANNED = (PlannedVerb("groupby", _groupby, method="group_agg", keys="by"),)
+def _refuse(
+    schemas: Sequence[Schema],
+    rows: Sequence[int],
+    *,
+    by: Label | Sequence[Label],
+    wanted: Sequence[Aggregation] = (),
+    **how: Any,
+) -> None:
+    plan_aggregations(schemas[0], listed(by), wanted)
+
+
+PLANNED = (PlannedVerb("groupby", _groupby, method="group_agg", keys="by", refuse=_refuse),)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.protocol.join_columns import JoinSpec, join_spec
-from ...backends.protocol.schema import Label
+from ...backends.protocol.join_columns import JoinSpec, join_columns, join_spec
+from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.operation import Int64s
 from ...engine.plan.estimate import as_used, estimate_exchange
@@ -191,4 +191,9 @@ def _peaks(
     return [here + moved + index + result for here, result in zip(used, results, strict=True)]
 
 
-PLANNED = (PlannedVerb("join", _join, keys="on", all_by_default=True, tables="right"),)
+def _refuse(schemas: Sequence[Schema], rows: Sequence[int], **arguments: Any) -> None:
+    left, right = schemas
+    join_columns(left, right, join_spec(left.names, right.names, **arguments))
+
+
+PLANNED = (PlannedVerb("join", _join, keys="on", all_by_default=True, tables="right", refuse=_refuse),)

@@ -78,8 +78,7 @@ def concat(
 
     def body(operation: Operation) -> Part:
         sides = agree_sides(operation, parts)
-        names = [f"table {place}" for place in range(len(parts))]
-        schema = common_schema(sides, names, join=join)
+        schema = common_schema(sides, table_names(len(parts)), join=join)
         if order == "local" or operation.size == 1:
             return appended(operation, parts, schema)
         return _in_global_order(operation, parts, schema, sides.rows)
@@ -87,6 +86,11 @@ def concat(
     arguments = {"tables": len(parts), "join": join, "order": order}
     request = Request("concat", arguments, parts[0], options, checked, tuple(parts[1:]))
     return run_operation(workspace, request, body)
+
+
+def table_names(count: int) -> list[str]:
+    """What errors call so many tables."""
+    return [f"table {place}" for place in range(count)]
 
 
 def require_choices(*, join: str, order: str) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.protocol.schema import Schema
 from ...config import GcylonConfig
-from ...engine.exec.align_schemas import require_same_names
+from ...engine.exec.align_schemas import require_same_names, schema_of_all
 from ...engine.plan.estimate import as_used, estimate_exchange, limits_of
 from ...engine.plan.part_stats import Parts, PartStats
 from ...engine.plan.plan import Plan
@@ -24,9 +25,10 @@ from .concat import (
     does_not_hold,
     one_after_the_other,
     require_choices,
+    table_names,
     tables_note,
 )
-from .set_operations import NAMES, staying, staying_note
+from .set_operations import NAMES, require_equality, staying, staying_note
 
 _LOCAL = "because equal rows are on one rank already"
 
@@ -171,7 +173,23 @@ def _in_global_order(tables: Sequence[Parts], config: GcylonConfig, strategy: st
     return replace(one_after_the_other(plans), verb="concat", notes=(tables_note(len(plans)),))
 
 
+def _refuse_sets(verb: str) -> Callable[..., None]:
+    def refuse(schemas: Sequence[Schema], rows: Sequence[int], *, all: bool = False) -> None:
+        schema = schema_of_all(schemas, rows, NAMES)
+        if verb != "union" or not all:
+            require_equality(schema)
+
+    return refuse
+
+
+def _refuse_concat(schemas: Sequence[Schema], rows: Sequence[int], *, join: str = "outer", **how: Any) -> None:
+    schema_of_all(schemas, rows, table_names(len(schemas)), join)
+
+
 PLANNED = (
-    *(PlannedVerb(verb, _set_operation(verb), tables="other") for verb in ("union", "intersect", "difference")),
-    PlannedVerb("concat", _concat, tables="others"),
+    *(
+        PlannedVerb(verb, _set_operation(verb), tables="other", refuse=_refuse_sets(verb))
+        for verb in ("union", "intersect", "difference")
+    ),
+    PlannedVerb("concat", _concat, tables="others", refuse=_refuse_concat),
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from ...backends.protocol.schema import Label
+from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.sorting import SortKey, require_sortable
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from ...engine.plan.estimate import estimate_exchange
@@ -28,4 +30,8 @@ def _sort_values(
     return estimate_exchange("sort_values", tables[0], config, strategy=strategy, on=names)
 
 
-PLANNED = (PlannedVerb("sort_values", _sort_values, keys="by"),)
+def _refuse(schemas: Sequence[Schema], rows: Sequence[int], *, by: Label | Sequence[Label], **how: Any) -> None:
+    require_sortable(schemas[0], [SortKey(name, True, False) for name in listed(by)])
+
+
+PLANNED = (PlannedVerb("sort_values", _sort_values, keys="by", refuse=_refuse),)

@@ -127,7 +127,7 @@ class Windows:
         names = list(asked.schema.names), list(groups.schema.names)
         joined = join(
             self._workspace, asked, groups, {"how": "left", "on": keys},
-            lambda: join_spec(*names, "left", keys, None, None, ("_x", "_y"), False, None), options=self._options,
+            lambda: join_spec(*names, "left", keys), options=self._options,
         )[0]  # fmt: skip
         return self._back(self._keep(joined), rows)
 
@@ -190,7 +190,7 @@ class Windows:
         names = list(part.schema.names), list(totals.schema.names)
         joined = join(
             workspace, part, totals, {"how": "left", "on": with_key},
-            lambda: join_spec(*names, "left", with_key, None, None, ("_x", "_y"), False, None), options=self._options,
+            lambda: join_spec(*names, "left", with_key), options=self._options,
         )[0]  # fmt: skip
         return self._keep(joined), col("total")
 
