@@ -21,7 +21,7 @@ from .sort import estimate as sort
 _FAMILIES = (exchange, join, groupby_estimate, sort, distinct, sets)
 
 PLANNED: dict[str, PlannedVerb] = {one.verb: one for family in _FAMILIES for one in family.PLANNED}
-"""By their names, in the order in which a person is shown them."""
+"""By their names."""
 
 OF_ONE_TABLE = tuple(name for name, one in PLANNED.items() if not one.tables)
 

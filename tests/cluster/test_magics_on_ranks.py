@@ -86,6 +86,10 @@ def test_a_plan_runs_nothing(shell: InteractiveShell, lab: gl.Cluster, capsys: p
     assert "groupby: staged" in sizes and "columns only those needed are sent, which are 1" in sizes
     assert "drop_duplicates: " in said(shell, capsys, '%lab_plan t.drop_duplicates("k", keep=False)')
     assert "unique: staged" in said(shell, capsys, '%lab_plan t.unique(["k"], strategy="staged")')
+    assert "shuffle: staged" in said(shell, capsys, '%lab_plan t.plan.shuffle("k", strategy="staged")')
+    assert "shuffle: staged" in said(shell, capsys, '%lab_plan t.plan_shuffle("k", strategy="staged")')
+    assert "groupby: " in said(shell, capsys, '%lab_plan t.plan.groupby("k").agg({"v": "sum"})')
+    assert "groupby: " in said(shell, capsys, '%lab_plan t.groupby("k")')
     tight = '%lab_plan t.allgather(config=gl.GcylonConfig(gpu_memory_limit="40KiB"))'
     assert "allgather: staged" in said(shell, capsys, tight)
     assert len(lab.client.history) == sent

@@ -23,16 +23,15 @@ _WARMUP_PART = 8
 def _run(verb: str, kind: str, tables: Sequence[gl.Table], how: dict[str, Any], *, plan: bool = False) -> Any:
     """Run a verb on the first table, or plan it; a join with the second."""
     table, right = tables
-    name = "plan_" if plan else ""
+    verbs: Any = table.plan if plan else table
     if verb == "groupby":
-        groups, function = table.groupby(KEY), KINDS[kind].function
-        functions = {column: function for column in table.columns if column != KEY}
-        return groups.plan(functions, **how) if plan else groups.agg(functions, **how)
+        function = KINDS[kind].function
+        return verbs.groupby(KEY).agg({column: function for column in table.columns if column != KEY}, **how)
     if verb == "join":
-        return getattr(table, f"{name}join")(right, on=KEY, **how)
+        return verbs.join(right, on=KEY, **how)
     if verb == "distinct":
-        return getattr(table, f"{name}drop_duplicates")(**how)
-    return getattr(table, f"{name}{verb}")(KEY, **how)
+        return verbs.drop_duplicates(**how)
+    return getattr(verbs, verb)(KEY, **how)
 
 
 class _Rank:

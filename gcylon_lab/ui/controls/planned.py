@@ -14,7 +14,7 @@ from ...engine.plan.plan import STRATEGIES, Alternative, Plan
 from ...errors import ArgumentError, GcylonError
 from ...operators.estimate import PLANNED, estimate_verb
 
-VERBS = tuple(PLANNED)
+VERBS = tuple(sorted(PLANNED, key=lambda verb: not PLANNED[verb].keys))  # those with keys are asked for most
 WITH_OTHER = tuple(verb for verb, one in PLANNED.items() if one.tables)
 WITH_KEYS = tuple(verb for verb, one in PLANNED.items() if one.keys)
 WITH_ROOT, WITH_HOW = (tuple(verb for verb, one in PLANNED.items() if name in one.takes) for name in ("root", "how"))
