@@ -15,6 +15,10 @@ from .ipc_reader import IPC_SUFFIXES
 from .part_files import PartFiles, writing_to
 from .row_writers import Format, file_schema, plain_values, require_columns_to_write
 
+# Of a record batch on average: smaller ones are brought together, which copies them.
+_BATCH_ROWS = 1 << 15
+_BATCH_BYTES = 1 << 20
+
 
 def ipc_format(*, stream: bool = False, compression: str | None = None) -> Format:
     """Arrow IPC files (Feather version 2), or streams.
@@ -56,12 +60,14 @@ class IpcRows:
         return table
 
     def write(self, piece: Columns) -> None:
-        """Write some rows, as one record batch."""
+        """Write some rows, as one record batch or several that are not small."""
         require_columns_to_write(self._schema, piece, self._target)
         if piece.rows:
             with writing_to(self._target):
                 table = self._with_plain(to_arrow(piece)).replace_schema_metadata(self._arrow.metadata)
-                self._writer.write_table(table.combine_chunks())
+                most = max(column.num_chunks for column in table.columns)
+                small = table.num_rows < most * _BATCH_ROWS or table.nbytes < most * _BATCH_BYTES
+                self._writer.write_table(table.combine_chunks() if most > 1 and small else table)
 
     def close(self) -> None:
         """Write the end."""

@@ -48,12 +48,15 @@ class Format:
         Gives the writer of a rank, made of its files, the schema of all rows, and whether no rank has a row.
     by_device : callable, optional
         Gives one that takes the rows of a GPU backend as they are; or None, and why there is none, in words.
+    in_groups : bool
+        Whether rows that are written at once are read at once, so that chunks are better joined before.
     """
 
     ending: str
     suffixes: tuple[str, ...]
     open: Callable[[PartFiles, Schema, bool], RowWriter]
     by_device: Callable[[PartFiles, Schema, Backend], tuple[RowWriter | None, str]] | None = None
+    in_groups: bool = False
 
 
 def file_schema(schema: Schema) -> Any:

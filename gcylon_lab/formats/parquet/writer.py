@@ -74,7 +74,7 @@ def parquet_format(*, compression: str = "snappy", partition_on: Sequence[str] =
         why = "the folder is remote" if is_url(files.folder) else why
         return (None, why) if why else (_OneFileByDevice(files, schema, compression, backend), "")
 
-    return Format(".parquet", PARQUET_SUFFIXES, open_, by_device)
+    return Format(".parquet", PARQUET_SUFFIXES, open_, by_device, in_groups=True)
 
 
 class _OneFile:

@@ -16,6 +16,7 @@ from ...profiling import span
 from .ingest import PIECES_IN_LIMIT, piece_bytes
 
 _DEVICE_PIECE_BYTES = 1 << 30
+_JOINED = 8  # times smaller than a piece may chunks be that are written one by one
 
 
 def write_files(
@@ -82,7 +83,7 @@ def _write(operation: Operation, files: io.PartFiles, form: io.Format) -> None:
     on_host = writer is None
     writer = writer or form.open(files, operation.schema, not any(operation.rows))
     try:
-        for piece in _pieces(operation, on_host=on_host):
+        for piece in _pieces(operation, on_host=on_host, in_groups=form.in_groups):
             with span("write", "io", bytes=piece.nbytes):
                 writer.write(piece)
             del piece
@@ -92,13 +93,16 @@ def _write(operation: Operation, files: io.PartFiles, form: io.Format) -> None:
         raise
 
 
-def _pieces(operation: Operation, *, on_host: bool) -> Iterator[Any]:
+def _pieces(operation: Operation, *, on_host: bool, in_groups: bool) -> Iterator[Any]:
     """This rank's rows, in pieces that leave room for what a format makes of them."""
     workspace, part, record = operation.workspace, operation.request.part, operation.record
     budget = workspace.budget
     limit = budget.limit_bytes
     most_bytes = piece_bytes(limit) if on_host else max(1, min(_DEVICE_PIECE_BYTES, limit // PIECES_IN_LIMIT))
     rows = max(1, int(part.rows * most_bytes / max(1, part.nbytes)))
+    usual = max(1, part.rows // max(1, len(part.chunks)))
+    if on_host and not in_groups and rows <= _JOINED * usual:
+        rows = min(rows, 2 * usual - 1)  # none are joined, which would copy them
     done, record.rounds = 0, 100  # percent, for those who watch
     try:
         for data in part.pieces(workspace, rows):
