@@ -21,6 +21,7 @@ from ..arrow.casting import as_arrow
 from ..protocol.aggregation import Kernel, sum_beyond
 from ..protocol.column import Column
 from ..protocol.data import Array, one_array
+from .keys.int_hash_table import stable_order
 from .keys.key_groups import (
     Groups,
     Int64s,
@@ -566,16 +567,6 @@ def between(column: Column, below: npt.NDArray[Any], above: npt.NDArray[Any], pa
         between = np.where(part == 0.5, (low + high) / 2, low + (high - low) * part)
     exact: npt.NDArray[Any] = np.where((part == 0) | (low == high), low, between)
     return exact
-
-
-def stable_order(ids: Int64s, count: int) -> Int64s:
-    """The order of group numbers, rows of one group as they stand; numpy sorts 16 bits at a time by counting."""
-    order = np.argsort((ids & 0xFFFF).astype(np.uint16), kind="stable")
-    shift = 16
-    while count >> shift:
-        order = order[np.argsort((ids[order] >> shift & 0xFFFF).astype(np.uint16), kind="stable")]
-        shift += 16
-    return order
 
 
 def _nunique(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
