@@ -45,7 +45,7 @@ def test_plans_refuse_what_their_verbs_refuse(lab: gl.Cluster) -> None:
         assert planned == said(getattr(table, verb), args, named), verb
 
 
-def test_plans_refuse_dtypes_that_their_verbs_refuse(lab: gl.Cluster) -> None:
+def test_plans_refuse_dtypes_that_their_verbs_refuse_and_compute_no_keys(lab: gl.Cluster) -> None:
     table = lab.from_pandas(pd.DataFrame({"k": [1, 2], "s": ["a", "b"]}))
     gc.collect()
     table.info()  # what tables before this one left to be dropped is dropped
@@ -54,6 +54,9 @@ def test_plans_refuse_dtypes_that_their_verbs_refuse(lab: gl.Cluster) -> None:
         table.plan.groupby("k").agg({"s": "mean"})
     with pytest.raises(SchemaMismatch, match="Key 'k' of the left side"):
         table.plan.join(table, left_on="k", right_on="s")
+    assert table.groupby(gl.col("k") % 2).plan({"s": "first"}).verb == "groupby"
+    with pytest.raises(ArgumentError, match="strategy='fast' is invalid"):
+        table.plan.groupby(gl.col("k") % 2).size(strategy="fast")
     assert len(lab.client.history) == asked
 
 

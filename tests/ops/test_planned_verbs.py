@@ -47,6 +47,7 @@ def test_a_plan_takes_what_its_verb_takes(verb: str) -> None:
     one = PLANNED[verb]
     method = inspect.signature(getattr(gl.Table, one.method or verb))
     taken = list(inspect.signature(one.estimate).parameters.values())[3:]
+    taken = [argument for argument in taken if argument.name != "computed"]  # of `GroupBy`
     assert {argument.name for argument in taken} <= set(method.parameters)
     for argument in taken:
         usual = method.parameters[argument.name].default
@@ -92,6 +93,28 @@ def test_groups_are_planned_with_the_arguments_of_agg_and_size() -> None:
         for plan, same in rank_saw:
             assert plan == same and plan.verb == "groupby" and plan.then.verb == "sort_values"
     assert inspect.signature(GroupBy.plan).parameters.keys() == inspect.signature(GroupBy.agg).parameters.keys()
+
+
+def plans_of_computed_keys() -> list[Any]:
+    rows = 40_000
+    frame = pd.DataFrame({"x": range(rows), "t": pd.date_range("2020", periods=rows, freq="s"), "y": 1.5})
+    table = gl.from_local(frame)
+    asked = {"sort": True, "by": [gl.col("x") % 97, gl.col("t").dt.floor("h")]}
+    plan = table.groupby(**asked).plan({"y": ["sum", "median"]})
+    ran = [one.verb for one in gl.current().recorder.operations]
+    with pytest.raises(ColumnMissing, match="no column 'z'"):
+        table.plan.groupby(gl.col("z") + 1).size()
+    groups = table.groupby(**asked)
+    groups.agg({"y": ["sum", "median"]}).release()
+    return [plan, groups.plan({"y": ["sum", "median"]}), ran]
+
+
+def test_keys_are_not_computed_for_a_plan() -> None:
+    for before, with_keys, ran in World("threads", 2).run(plans_of_computed_keys):
+        assert "assign" not in ran
+        assert before.predicted_peak_bytes == pytest.approx(with_keys.predicted_peak_bytes, rel=0.02)
+        assert before.result_bytes == with_keys.result_bytes and before.strategy == with_keys.strategy
+        assert before.then.predicted_peak_bytes == pytest.approx(with_keys.then.predicted_peak_bytes, rel=0.02)
 
 
 def test_what_has_no_plan_says_what_has() -> None:

@@ -79,7 +79,7 @@ class GroupBy(GroupWindows, Generic[T]):
     @property
     def _table(self) -> Any:
         """The table with its keys as columns; made when it is first asked for."""
-        made = {label: key for label, key in zip(self._by, self._keys, strict=True) if isinstance(key, Expression)}
+        made = self._computed()
         if not made:
             return self._source
         if self._with_keys is None:
@@ -188,8 +188,17 @@ class GroupBy(GroupWindows, Generic[T]):
         return self._planned(wanted, deterministic=deterministic, strategy=strategy, config=config, timeout_s=timeout_s)
 
     def _planned(self, wanted: Sequence[Aggregation], **how: Any) -> Plan:
+        computed = {name: list(key.columns()) for name, key in self._computed().items()}
+        if computed and self._with_keys is None:  # no row is read for a plan
+            how.pop("deterministic", None)
+            arguments = {"by": self._by, "wanted": list(wanted), "sort": self._sort, "computed": computed}
+            made: Plan = self._source._plan("groupby", [], RunOptions(**how), arguments)
+            return made
         plan: Plan = self._table.plan.group_agg(self._by, wanted, dropna=self._dropna, sort=self._sort, **how)
         return plan
+
+    def _computed(self) -> dict[Label, Expression]:
+        return {label: key for label, key in zip(self._by, self._keys, strict=True) if isinstance(key, Expression)}
 
     def _wanted(self, spec: Mapping[Label, Any] | str | None, named: Mapping[str, Any]) -> list[Aggregation]:
         if isinstance(spec, str) and spec in FUNCTIONS and not named:

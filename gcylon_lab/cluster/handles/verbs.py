@@ -145,6 +145,7 @@ class HandleVerbs(Forwarding):
         raise NotImplementedError
 
     def _plan(self, verb: str, others: Sequence[Any], options: RunOptions, arguments: Mapping[str, Any]) -> Plan:
+        options.check()
         tables = []
         for table in (self, *others):
             table._reference(self._session)  # refuses one that is gone

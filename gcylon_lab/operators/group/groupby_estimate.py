@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,8 +48,12 @@ def _groupby(
     by: Label | Sequence[Label],
     wanted: Sequence[Aggregation] = (),
     sort: bool = False,
+    computed: Mapping[Label, Sequence[Label]] | None = None,
 ) -> Plan:
     (infos,) = as_used(tables, config)
+    if computed:
+        require_known(infos, [name for names in computed.values() for name in names])
+        infos = [_with_computed(info, computed) for info in infos]
     on, asked = listed(by), list(dict.fromkeys((one.function, one.column) for one in wanted))
     require_known(infos, [*on, *(column for _, column in asked if column is not None)])
     known = bool(asked) and all(info.column_row_bytes for info in infos)
@@ -68,6 +72,23 @@ def _groupby(
         else infos
     )
     return _then_sorted(plan, groups, made, config, strategy, on, _AS_GROUPS if known else _AS_ROWS)
+
+
+def _with_computed(info: PartStats, keys: Collection[Label]) -> PartStats:
+    """What a rank would tell once keys that are computed are columns in memory: counted as numbers."""
+    widths, more = (_NUMBER_BYTES,) * len(keys), info.rows * _NUMBER_BYTES * len(keys)
+    return replace(
+        info,
+        columns=(*info.columns, *keys),
+        dtypes=(*info.dtypes, *("float64" for _ in keys)),
+        nbytes=info.nbytes + more,
+        device_bytes=info.device_bytes + more,
+        device_chunk_bytes=(*info.device_chunk_bytes, more),
+        used_bytes=info.used_bytes + more,
+        row_bytes=info.row_bytes + sum(widths),
+        column_row_bytes=info.column_row_bytes and (*info.column_row_bytes, *widths),
+        fixed_column_bytes=info.fixed_column_bytes and (*info.fixed_column_bytes, *widths),
+    )
 
 
 def _made_row_bytes(info: PartStats, asked: Asked, numbers: Mapping[str, int]) -> list[tuple[float, float]]:
@@ -156,7 +177,7 @@ def _refuse(
     wanted: Sequence[Aggregation] = (),
     **how: Any,
 ) -> None:
-    plan_aggregations(schemas[0], listed(by), wanted)
+    plan_aggregations(schemas[0], [key for key in listed(by) if key in schemas[0]], wanted)
 
 
 PLANNED = (PlannedVerb("groupby", _groupby, method="group_agg", keys="by", refuse=_refuse),)
