@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..backends.arrow.interop import to_frame as pandas_frame
@@ -14,9 +15,10 @@ from ..engine.plan.plan import Plan, Words
 from ..engine.store.column_widths import column_row_bytes
 from ..engine.store.part import Part, Partitioning
 from ..engine.store.uses import external_bytes
-from ..errors import ArgumentError
+from ..errors import ArgumentError, GcylonError
 from ..memory.tiers.kept_copies import ALSO
 from ..operators.exchange.collect import allgather
+from ..operators.rowwise.chain import Chain, Made, Step, extended, made, made_alone
 from ..operators.rowwise.head_tail import checked_rows, take_head
 from ..runtime.context import Context, current
 from .frames.names import Frames
@@ -46,15 +48,21 @@ class Table(
 ):  # fmt: skip
     """One rank's part of a distributed table. Never changed: verbs give new tables, and `unstage` moves its rows.
 
+    Row-wise verbs of CPU engines are remembered, and done in one pass when rows are needed: by a collective on all
+    ranks, by what is none (``len(t)``, `local`, `info`) on this rank alone.
+
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory
     is released with the last reference, or by `release`.
     """
 
-    def __init__(self, part: Part, context: Context, plan: Plan | None = None) -> None:
-        self._part = part
+    def __init__(self, part: Part, context: Context, plan: Plan | None = None, chain: Chain | None = None) -> None:
+        self._part = part  # of its rows; where these are not made yet, of what they are made of
+        self._chain = chain  # the steps that are left to make them
+        self._kept: Made | None = None  # what this rank has made of them alone
+        self._lent = False  # whether another table has more steps than this one
         self._context = context
         self._released = False
-        self.last_plan = plan
+        self._made_by = plan
         context.tables.add(self)
 
     # ---- what this rank holds
@@ -62,28 +70,29 @@ class Table(
     @property
     def schema(self) -> Schema:
         """Columns and dtypes, the same on all ranks."""
-        return self._live().schema
+        part = self._input()
+        return part.schema if self._chain is None else self._chain.schema
 
     @property
     def columns(self) -> list[Any]:
         """Column labels."""
         refuse_in_pandas()
-        return list(self._live().schema.names)
+        return list(self.schema.names)
 
     @property
     def dtypes(self) -> dict[Any, str]:
         """The dtype of each column, in words."""
-        return {column.name: column.describe() for column in self._live().schema}
+        return {column.name: column.describe() for column in self.schema}
 
     @property
     def num_rows(self) -> int:
         """Rows on this rank."""
-        return self._live().rows
+        return self._mine().rows
 
     @property
     def num_columns(self) -> int:
         """Number of columns."""
-        return len(self._live().schema)
+        return len(self.schema)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -93,19 +102,20 @@ class Table(
     @property
     def nbytes(self) -> int:
         """Bytes on this rank, in all tiers."""
-        return self._live().nbytes
+        return self._mine().nbytes
 
     @property
     def tiers(self) -> dict[str, int]:
         """Bytes on this rank by tier. Of those on the device tier, ``also pinned`` and ``also on disk`` have a copy
         below, from which they came back: to stage them again writes nothing. A copy goes when its tier needs room."""
-        part = self._live()
+        part = self._mine()
         return part.tiers | {ALSO[tier]: nbytes for tier, nbytes in part.kept.items()}
 
     @property
     def partitioning(self) -> Partitioning | None:
         """How the table is spread over the ranks, if known."""
-        return self._live().partitioning
+        part = self._input()
+        return part.partitioning if self._chain is None else self._chain.partitioning(part.partitioning)
 
     @property
     def released(self) -> bool:
@@ -133,7 +143,7 @@ class Table(
             orders them too, for plans),
             pinned_tier (whether host memory is a tier there, on GPU engines).
         """
-        part, context = self._live(), self._context
+        part, context = self._mine(), self._context
         budget = context.budget
         spread = part.partitioning
         return {
@@ -166,7 +176,7 @@ class Table(
 
     def _placement(self) -> dict[str, Any]:
         """Return what `info` tells of where this rank's rows are: all of it that moving them changes."""
-        part = self._live()
+        part = self._mine()
         return {
             "nbytes": part.nbytes,
             "tiers": part.tiers,
@@ -179,6 +189,12 @@ class Table(
                 for one, slices in part.evictions.items()
             ],
         }
+
+    @property
+    def last_plan(self) -> Plan | None:
+        """How this table was made, as far as there was a plan."""
+        self._mine()
+        return self._made_by
 
     def explain(self) -> str:
         """Return how this table was made, in words."""
@@ -201,7 +217,7 @@ class Table(
             return workspace.backend.to_frame(self._whole())
 
     def _whole(self) -> Any:
-        part, workspace = self._live(), self._context.workspace
+        part, workspace = self._mine(), self._context.workspace
         part.return_evicted(workspace, workspace.live_limit_bytes)
         backend = workspace.backend
         pieces = [backend.cast(chunk.read(workspace), part.schema) for chunk in part.chunks]
@@ -243,10 +259,19 @@ class Table(
         """Give back this rank's memory and disk. Idempotent; the table cannot be used afterwards."""
         if not self._released:
             self._released = True
-            part, self._part = self._part, Part(self._context.workspace, Schema(()), ())
+            part, kept, is_mine = self._part, self._kept, self._chain is None
+            self._part, self._chain, self._kept = Part(self._context.workspace, Schema(()), ()), None, None
             # An error that is kept refers to the inputs of what failed: nothing is held by that.
-            if not any(isinstance(one, Table) and one._part is part for one in tuple(self._context.tables)):
-                part.release()
+            part.is_given_up = part.is_given_up or is_mine
+            self._let_go(part)
+            if kept:
+                kept[0].release()
+
+    def _let_go(self, part: Part) -> None:
+        """Release a part that its table has given up, unless another table has it, or is still to be made of it."""
+        tables = tuple(self._context.tables)
+        if part.is_given_up and not any(isinstance(one, Table) and one._part is part for one in tables):
+            part.release()
 
     def _all_rows(self) -> int:
         return self.count_rows()
@@ -264,11 +289,58 @@ class Table(
 
     def _live(self) -> Part:
         if self._released:
-            raise ArgumentError("This table was released.", advice="Make it again; release() cannot be undone.")
+            raise _gone()
+        if self._chain is not None:
+            source = self._part
+            self._part, self._made_by = made(self._context.workspace, source, self._chain, self._kept)
+            self._chain = self._kept = None
+            self._let_go(source)
         return self._part
+
+    @property
+    def _is_pending(self) -> bool:
+        """Whether nobody has asked for its rows yet."""
+        return self._chain is not None and self._kept is None
+
+    def _mine(self) -> Part:
+        if self._chain is None or self._released:
+            return self._input()
+        if self._kept is None:
+            self._kept = made_alone(self._context.workspace, self._part, self._chain)
+            self._made_by = self._kept[1]
+        return self._kept[0]
+
+    def _input(self) -> Part:
+        if self._released:
+            raise _gone()
+        return self._part
+
+    def _later(self, step: Callable[[Schema], Step]) -> Table | None:
+        backend = self._context.workspace.backend
+        if backend.on_gpu:
+            return None
+        if self._chain is None or self._lent:  # what two tables need is made once
+            chain = Chain((), (self._live().schema,))
+        else:
+            chain = self._chain
+        try:
+            more = extended(chain, step(chain.schema), backend)
+        except GcylonError:  # which the verb's own operation tells
+            return None
+        if more is None:
+            return None
+        self._lent = self._chain is not None
+        table = Table(self._part, self._context, chain=more)
+        if not more.known:
+            table._live()
+        return table
 
     def _made(self, part: Part, plan: Plan | None = None) -> Table:
         return Table(part, self._context, plan)
+
+
+def _gone() -> ArgumentError:
+    return ArgumentError("This table was released.", advice="Make it again; release() cannot be undone.")
 
 
 def table_of(part: Part, plan: Plan | None = None) -> Table:

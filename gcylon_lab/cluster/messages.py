@@ -46,6 +46,8 @@ class Request:
         Stored tables that nobody refers to any more.
     modules : dict
         What the function that goes with it needs: the names of modules by what it calls them.
+    before : tuple of Request
+        Row-wise verbs that were called before and not sent: tables of their names are to be there when it begins.
     """
 
     action: str
@@ -55,6 +57,7 @@ class Request:
     kwargs: dict[str, Any] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
     modules: dict[str, str] = field(default_factory=dict)
+    before: tuple[Request, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ def on_ranks(verb: Callable[[Any], Any], frames: Sequence[pd.DataFrame] | str, s
     before = held(context)
     started = len(context.recorder.operations)
     result = verb(table)
+    if isinstance(result, gl.Table):
+        result._live()  # rows that are made when a collective needs them
     record = context.recorder.operations[-1]
     seen = {
         "records": len(context.recorder.operations) - started,

@@ -92,6 +92,7 @@ def beside_views(used: str, limit: int) -> tuple[str, dict[str, bool], int, int]
     context = current()
     tables = {"table": table_of(4000)}
     tables["view"] = tables["table"].select(["k"])
+    tables["view"]._live()  # it is one once its rows are made
     tables["other"] = table_of(500)
     before = context.budget.used_bytes
     result = tables[used].shuffle("k", config=GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=1))

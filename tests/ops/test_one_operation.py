@@ -48,6 +48,8 @@ def used_after(use: str) -> dict[str, Any]:
     shuffled.release()
     one.release()
     result = USES[use](other)
+    if isinstance(result, gl.Table):
+        result._live()  # a row-wise verb uses it when rows are needed
     found = {
         "before": before,
         "staged": staged,

@@ -151,6 +151,7 @@ def bytes_beside() -> dict[str, int]:
     table = gl.from_local(make_frame("even", 0, 1))
     held = budget.used_bytes
     more = table.assign(y=col("g") + 1)
+    assert more.num_rows == table.num_rows  # its rows are made
     made = budget.used_bytes - held
     size = table.nbytes
     new = 8 * table.num_rows

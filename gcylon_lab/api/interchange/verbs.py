@@ -60,7 +60,7 @@ class InterchangeVerbs(Verbs):
         It has DLPack and numpy's (or CUDA's) array interface: ``torch.from_dlpack(t.tensor("x"))``,
         ``jax.numpy.asarray(t.tensor("x"))``. `from_columns` is the way back.
         """
-        part, workspace = self._live(), self._workspace
+        part, workspace = self._mine(), self._workspace
         backend, schema = workspace.backend, part.schema
         names = list(schema.names) if columns is None else listed(columns)
         one = isinstance(columns, (str, int))
@@ -129,7 +129,7 @@ class InterchangeVerbs(Verbs):
         ------
         pyarrow.RecordBatch
         """
-        part, schema = self._live(), file_schema(self._live().schema)
+        part, schema = self._mine(), file_schema(self.schema)
         most = rows or max(1, BATCH_BYTES * part.rows // max(1, part.nbytes))
         return (
             whole.slice(start, most)
@@ -154,7 +154,7 @@ class InterchangeVerbs(Verbs):
 
     def __arrow_c_schema__(self) -> Any:
         """The Arrow schema of the rows, as a capsule."""
-        return file_schema(self._live().schema).__arrow_c_schema__()
+        return file_schema(self.schema).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """This rank's rows as a stream of Arrow, as a capsule, a batch a chunk.
@@ -163,7 +163,7 @@ class InterchangeVerbs(Verbs):
         the budget until whoever reads them lets go of them, also after `release`. Rows below it are read when they are
         asked for, outside the budget.
         """
-        part, schema = self._live(), file_schema(self._live().schema)
+        part, schema = self._mine(), file_schema(self.schema)
         reader = pa.RecordBatchReader.from_batches(schema, self._batches(list(part.chunks), schema))
         return reader.__arrow_c_stream__(requested_schema)
 
@@ -189,7 +189,7 @@ class InterchangeVerbs(Verbs):
         raise no_array(self)
 
     def _batches(self, chunks: list[Chunk], schema: Any) -> Iterator[Any]:
-        workspace, held = self._workspace, self._live().schema  # now: it may be released before the first is read
+        workspace, held = self._workspace, self.schema  # now: it may be released before the first is read
         backend = workspace.backend
 
         def read() -> Iterator[Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Never, Self
 
+from ...backends.protocol.schema import Schema
 from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.running import run_verb
 from ...engine.plan.plan import Plan
@@ -13,6 +14,7 @@ from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError, GcylonError
 from ...operators.planning import most_rows_of, plan_verb
+from ...operators.rowwise.chain import Step
 from ..plans import Plans
 from .arguments import check_table, checked
 
@@ -42,12 +44,31 @@ class Verbs:
     def _refuse(self, verb: str, error: GcylonError) -> Never:
         """Raise what an argument is refused with; of a collective, all ranks are told, as they wait for this one."""
         if verb not in _ALONE:
-            request = Request(verb, {}, self._live(), check=lambda: _raise(error))
+            # Rows are not made for it: the others meet it in what they do next, whether or not they make theirs.
+            request = Request(verb, {}, self._input(), check=lambda: _raise(error))
             run_verb(self._workspace, request, _nothing, quiet=True)
         raise error
 
+    @property
+    def schema(self) -> Schema:
+        """Columns and dtypes, the same on all ranks."""
+        raise NotImplementedError
+
     def _live(self) -> Part:
-        """This rank's part; an error where the table was released."""
+        """Collective: all ranks call it. This rank's part, once its rows are made; an error where the table was
+        released."""
+        raise NotImplementedError
+
+    def _mine(self) -> Part:
+        """This rank's part, for what is no collective: rows that are not made yet are made by this rank alone."""
+        raise NotImplementedError
+
+    def _input(self) -> Part:
+        """This rank's part, or what it is still to be made of."""
+        raise NotImplementedError
+
+    def _later(self, step: Callable[[Schema], Step]) -> Self | None:
+        """The table of one more step, done when its rows are needed; None where it is to be done at once."""
         raise NotImplementedError
 
     def _made(self, part: Part, plan: Plan | None = None) -> Self:
@@ -75,8 +96,9 @@ class Verbs:
                 other_table(verb, self, table)
 
         tables = [self, *others]
-        infos, schemas = [table.info() for table in tables], [table._live().schema for table in tables]
-        return plan_verb(self._workspace, self._live(), verb, infos, options, arguments, schemas=schemas, check=check)
+        part, *_ = [other_part(self, table) for table in tables]
+        infos, schemas = [table.info() for table in tables], [table.schema for table in tables]
+        return plan_verb(self._workspace, part, verb, infos, options, arguments, schemas=schemas, check=check)
 
     def _most_rows(self, verb: str, options: RunOptions, arguments: Mapping[str, Any]) -> int | None:
         """Collective: all ranks call it. How many rows a verb can take; see `estimate_verb`."""

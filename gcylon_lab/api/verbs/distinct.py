@@ -132,7 +132,7 @@ class DistinctVerbs(Verbs):
         UnsupportedDtype
             If values of a column have no equality here (lists, structs).
         """
-        keys = list(self._live().schema.names) if columns is None else listed(columns)
+        keys = list(self.schema.names) if columns is None else listed(columns)
         options = RunOptions(strategy, config, timeout_s)
         return self._made(
             *_value_counts(

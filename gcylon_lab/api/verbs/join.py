@@ -84,7 +84,7 @@ class JoiningVerbs(Verbs):
         keys = on, left_on, right_on
 
         def specify() -> JoinSpec:
-            names = self._live().schema.names, other_table("join", self, right)._live().schema.names
+            names = self.schema.names, other_table("join", self, right).schema.names
             return join_spec(*names, how, *keys, suffixes, indicator, validate)
 
         other = other_part(self, right)

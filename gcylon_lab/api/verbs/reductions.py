@@ -244,7 +244,7 @@ class ReductionVerbs(Verbs):
             If a column that was asked for by its dtype holds neither numbers nor times.
         """
         chosen, options = None if columns is None else listed(columns), RunOptions("auto", config, timeout_s)
-        schema = self._live().schema
+        schema = self.schema
         asked = list(schema.names) if include == "all" and chosen is None else chosen or []
         others = [name for name in asked if name in schema and schema[name].kind not in DESCRIBED]
         if not others or (include is not None and include != "all") or exclude is not None:
@@ -346,7 +346,7 @@ class ReductionVerbs(Verbs):
         self, verb: str, columns: Labels, ddof: int, min_periods: int, numeric_only: bool,
         options: RunOptions,
     ) -> pd.DataFrame:  # fmt: skip
-        schema = self._live().schema
+        schema = self.schema
         names = list(schema.names) if columns is None else listed(columns)
         if numeric_only:
             names = [name for name in names if name not in schema or schema[name].kind in (*_NUMBERS, "bool")]

@@ -10,8 +10,9 @@ from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
-from ...engine.exec.keys import check_keys, listed
+from ...engine.exec.keys import check_key_labels, listed
 from ...operators.rowwise import rowwise
+from ...operators.rowwise.chain import Assign, Filter, Relabel
 from ...operators.window.steps import chosen
 from ...operators.window.windows import has_windows, with_windows
 from .base import Verbs
@@ -43,12 +44,10 @@ class RowVerbs(Verbs):
         names = [*listed(columns), *listed(more)]
 
         def chosen(schema: Schema) -> Mapping[Label, Label]:
-            check_keys(self._live(), names, "columns")
+            check_key_labels(schema, names, "columns")
             return {name: name for name in names}
 
-        return self._made(
-            rowwise.relabelled(self._workspace, self._live(), "select", {"columns": names}, chosen, timeout_s)
-        )
+        return self._relabelled("select", {"columns": names}, chosen, timeout_s)
 
     def drop(self, columns: Label | Sequence[Label], *, timeout_s: float | None = None) -> Self:
         """Collective: all ranks call it. Leave out some columns; nothing is copied.
@@ -66,12 +65,10 @@ class RowVerbs(Verbs):
         names = listed(columns)
 
         def chosen(schema: Schema) -> Mapping[Label, Label]:
-            check_keys(self._live(), names, "columns")
+            check_key_labels(schema, names, "columns")
             return {name: name for name in schema.names if name not in names}
 
-        return self._made(
-            rowwise.relabelled(self._workspace, self._live(), "drop", {"columns": names}, chosen, timeout_s)
-        )
+        return self._relabelled("drop", {"columns": names}, chosen, timeout_s)
 
     def rename(self, columns: Mapping[Label, Label], *, timeout_s: float | None = None) -> Self:
         """Collective: all ranks call it. Give columns other names; nothing is copied.
@@ -97,12 +94,10 @@ class RowVerbs(Verbs):
         names = dict(columns)
 
         def chosen(schema: Schema) -> Mapping[Label, Label]:
-            check_keys(self._live(), list(names), "columns")
+            check_key_labels(schema, list(names), "columns")
             return {name: names.get(name, name) for name in schema.names}
 
-        return self._made(
-            rowwise.relabelled(self._workspace, self._live(), "rename", {"columns": names}, chosen, timeout_s)
-        )
+        return self._relabelled("rename", {"columns": names}, chosen, timeout_s)
 
     def filter(
         self,
@@ -136,9 +131,12 @@ class RowVerbs(Verbs):
         ArgumentError
             If it is no condition, or cannot be computed of these dtypes.
         """
+        later = self._later(lambda schema: Filter(condition)) if _is_plain(strategy, config, timeout_s) else None
+        if later is not None:
+            return later
         if not has_windows([condition]):
             return self._made(*rowwise.filtered(self._workspace, self._live(), condition, strategy, config, timeout_s))
-        how, names = RunOptions("auto", config, timeout_s), {name: name for name in self._live().schema.names}
+        how, names = RunOptions("auto", config, timeout_s), {name: name for name in self.schema.names}
         with with_windows(self._workspace, self._live(), [condition], how) as (part, (plain,)):
             found, plan = rowwise.filtered(self._workspace, part, plain, strategy, config, timeout_s)
             return self._made(chosen(self._workspace, found, names, how), plan)
@@ -194,7 +192,7 @@ class RowVerbs(Verbs):
         ArgumentError
             If a value cannot be converted.
         """
-        wanted = dtype if isinstance(dtype, Mapping) else dict.fromkeys(self._live().schema.names, dtype)
+        wanted = dtype if isinstance(dtype, Mapping) else dict.fromkeys(self.schema.names, dtype)
         return self._assigned(
             "astype", [(name, col(name).astype(one)) for name, one in wanted.items()], strategy, config, timeout_s
         )
@@ -220,7 +218,7 @@ class RowVerbs(Verbs):
         ArgumentError
             If a column cannot hold the value.
         """
-        wanted = value if isinstance(value, Mapping) else dict.fromkeys(self._live().schema.names, value)
+        wanted = value if isinstance(value, Mapping) else dict.fromkeys(self.schema.names, value)
         return self._assigned(
             "fillna", [(name, col(name).fillna(one)) for name, one in wanted.items()], strategy, config, timeout_s
         )
@@ -249,7 +247,7 @@ class RowVerbs(Verbs):
         -------
         Table
         """
-        names = list(self._live().schema.names) if subset is None else listed(subset)
+        names = list(self.schema.names) if subset is None else listed(subset)
         there = [col(name).notna() for name in names]
         condition = reduce(lambda a, b: a & b if how == "any" else a | b, there) if there else lit(True)
         return self.filter(condition, strategy=strategy, config=config, timeout_s=timeout_s)
@@ -275,7 +273,7 @@ class RowVerbs(Verbs):
         -------
         Table
         """
-        names = self._live().schema.names
+        names = self.schema.names
         if isinstance(values, Mapping):
             given = {name: list(values.get(name, ())) for name in names}
         else:
@@ -321,6 +319,20 @@ class RowVerbs(Verbs):
             rowwise.mapped(self._workspace, self._live(), f, by_chunk=by_chunk, config=config, timeout_s=timeout_s)
         )
 
+    def _relabelled(
+        self,
+        verb: str,
+        arguments: dict[str, Any],
+        chosen: Callable[[Schema], Mapping[Label, Label]],
+        timeout_s: float | None,
+    ) -> Self:
+        later = None
+        if timeout_s is None:
+            later = self._later(lambda schema: Relabel(verb, arguments, tuple(chosen(schema).items())))
+        if later is not None:
+            return later
+        return self._made(rowwise.relabelled(self._workspace, self._live(), verb, arguments, chosen, timeout_s))
+
     def _assigned(
         self,
         verb: str,
@@ -329,6 +341,11 @@ class RowVerbs(Verbs):
         config: GcylonConfig | None,
         timeout_s: float | None,
     ) -> Self:
+        later = None
+        if _is_plain(strategy, config, timeout_s):
+            later = self._later(lambda schema: Assign(verb, tuple(expressions)))
+        if later is not None:
+            return later
         workspace, part = self._workspace, self._live()
         names, given = [name for name, _ in expressions], [one for _, one in expressions]
         if not has_windows(given):
@@ -338,3 +355,8 @@ class RowVerbs(Verbs):
             pairs = list(zip(names, plain, strict=True))
             made, plan = rowwise.assigned(workspace, more, verb, pairs, strategy, config, timeout_s)
             return self._made(chosen(workspace, made, {name: name for name in kept}, how), plan)
+
+
+def _is_plain(strategy: str, config: GcylonConfig | None, timeout_s: float | None) -> bool:
+    """Whether a verb may be done with others: settings are those of an operation of its own."""
+    return strategy == "auto" and config is None and timeout_s is None

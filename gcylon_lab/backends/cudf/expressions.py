@@ -64,7 +64,7 @@ class CudfRows:
                 arrays.append(array)
         return DeviceColumns(Schema(columns), data.rows, tuple(arrays))
 
-    def filter(self, data: Any, condition: Expression) -> DeviceColumns:
+    def filter(self, data: Any, condition: Expression, columns: Sequence[Label] | None = None) -> DeviceColumns:
         kind = _by_pandas(condition, data.schema)
         if not pd.api.types.is_bool_dtype(kind.dtype):
             raise ArgumentError(
@@ -74,7 +74,7 @@ class CudfRows:
         series = _series(condition, data)
         mask = series.fillna(False).astype("bool").values
         cupy.cuda.Stream.null.synchronize()
-        return take(data, cupy.flatnonzero(mask), data.schema.names)
+        return take(data, cupy.flatnonzero(mask), data.schema.names if columns is None else columns)
 
     def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
         return _STEP_ROW_BYTES * (sum(expression.size() for expression in expressions) + 1)

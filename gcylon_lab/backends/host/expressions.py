@@ -20,7 +20,7 @@ from ..expressions.object_columns import needs_no_objects, objects_made, plain_a
 from ..expressions.time_strings import with_times
 from ..expressions.unlike_values import check_comparisons
 from ..protocol.column import Column, Label
-from ..protocol.data import Array, Columns, relabelled, with_columns
+from ..protocol.data import Array, Columns, relabelled, select_columns, with_columns
 from ..protocol.expressions import Expression
 from ..protocol.schema import Schema
 from .sorting import take_rows
@@ -45,8 +45,9 @@ class PandasRows:
         }
         return with_columns(data, made)
 
-    def filter(self, data: Any, condition: Expression) -> Columns:
+    def filter(self, data: Any, condition: Expression, columns: Sequence[Label] | None = None) -> Columns:
         mask = self.mask(data, condition)
+        data = data if columns is None else select_columns(data, columns)
         if mask.all():
             return relabelled(data, data.schema)
         rows = np.flatnonzero(mask)  # to look through a mask takes numpy longer than to take

@@ -137,8 +137,8 @@ class RowBackend(Protocol):
         """
         ...
 
-    def filter(self, data: Data, condition: Expression) -> Data:
-        """The rows of which a condition holds, copied, in order.
+    def filter(self, data: Data, condition: Expression, columns: Sequence[Label] | None = None) -> Data:
+        """The rows of which a condition holds, copied, in order; perhaps some columns of them alone.
 
         Raises
         ------

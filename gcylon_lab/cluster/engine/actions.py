@@ -75,10 +75,14 @@ def perform(call: Call) -> Reply:
     HandleReleased
         If a table it names is not kept here.
     """
-    rank, result = call.engine.rank, call.request.result
+    rank, result = call.engine.rank, call.request.result or (call.request.action == "made" and call.request.table)
     import_missing(call.engine.namespace, call.request.modules)
+    for one in call.request.before:
+        if one.result not in call.engine.tables:  # it may have come before, with a request that did not end well
+            call.engine.tables[one.result] = _verb(Call(call.engine, one, None, None))
     value = _ACTIONS.get(call.request.action, _verb)(call)
     if result and _is_table(value):
+        value._live()  # rows that are still to be made: what is told of it needs them
         call.engine.tables[result] = value
         staged_by = call.engine.staged_by(value, known=call.request.action != "adopt")
         info = value.info() | {"staged_by": staged_by}
@@ -268,7 +272,8 @@ def _memory(call: Call) -> list[dict[str, Any]]:
     tables: dict[int, Any] = {}
     for kind, space in (("names", call.engine.namespace), ("ids", call.engine.tables)):
         for name, value in space.items():
-            if _is_table(value) and not value.released and not name.startswith("_"):
+            # One whose rows are not made yet has none, and is not made for being looked at.
+            if _is_table(value) and not value.released and not value._is_pending and not name.startswith("_"):
                 found.setdefault(id(value), {"names": [], "ids": []})[kind].append(name)
                 tables[id(value)] = value
     return [found[key] | table.info() for key, table in tables.items()]
@@ -307,6 +312,7 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "adopt": _adopt,
     "bind": _bind,
     "schema": _schema,
+    "made": Call.table,
     "first_rows": _first_rows,
     "leading_rows": _leading_rows,
     "memory": _memory,

@@ -85,7 +85,8 @@ class Engine:
         try:
             for name in request.drop:
                 self.drop(name)
-            self._note_id(request.result)
+            for one in (*request.before, request):
+                self._note_id(one.result)
             reply = actions.perform(actions.Call(self, request, function, own))
             self.guard.disarm()
             return replace(reply, memory=self.memory(), moved=self.moved())
@@ -188,8 +189,10 @@ class Engine:
         changed = {}
         for name, table in self.tables.items():
             told = self._told.get(name)
+            if table.released or table._is_pending:
+                continue
             # Where nothing was on the device tier and nothing is, no chunk can have moved.
-            if table.released or (told is not None and not told["tiers"]["device"] and not table.tiers["device"]):
+            if told is not None and not told["tiers"]["device"] and not table.tiers["device"]:
                 continue
             now = table._placement() | {"staged_by": self.staged_by(table)}
             if now != told:
@@ -206,11 +209,11 @@ class Engine:
             Whether it was looked at since it was made: then it was the latest operation that staged anything, unless
             its rows are those of a table that had been staged before.
         """
-        if not table._live().staged_bytes:
+        if not table._mine().staged_bytes:
             self._staged_by.pop(table, None)  # it may have come back, and be staged again
         elif table not in self._staged_by:
-            rows = table._live().regions
-            before = ((one._live().regions, by) for one, by in self._staged_by.items() if not one.released)
+            rows = table._mine().regions
+            before = ((one._mine().regions, by) for one, by in self._staged_by.items() if not one.released)
             sharing = (by for regions, by in before if regions & rows)
             records = reversed(tuple(self.context.recorder.operations)) if known else ()
             record = next((record for record in records if record.staged_bytes or record.restaged_bytes), None)

@@ -25,7 +25,7 @@ def first_rows(table: Any) -> bytes | None:
 
     No collective: what is at hand in the device tier, and nothing else.
     """
-    part, backend = table._live(), table._context.workspace.backend
+    part, backend = table._mine(), table._context.workspace.backend
     names = part.schema.names[:CARD_COLUMNS]
     found: list[Columns] = []
     columns = [part.schema[name] for name in names]

@@ -71,11 +71,21 @@ def check_keys(part: Part, keys: Sequence[Label], what: str) -> None:
     ColumnMissing
         Naming the key and the columns there are.
     """
+    check_key_labels(part.schema, keys, what)
+
+
+def check_key_labels(schema: Schema, keys: Sequence[Label], what: str) -> None:
+    """As `check_keys`, of the columns of a schema.
+
+    Raises
+    ------
+    ArgumentError, ColumnMissing
+    """
     if not keys or len(set(keys)) != len(keys):
         raise ArgumentError(
             f"{what}={list(keys)!r} is empty or names a column twice.", advice="Give one or more columns, each once."
         )
-    check_columns(part, keys)
+    check_labels(keys, schema.names)
 
 
 def check_columns(part: Part, names: Iterable[Label]) -> None:

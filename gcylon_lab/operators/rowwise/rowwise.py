@@ -145,12 +145,12 @@ def _assigned(operation: Operation, part: Part, expressions: Sequence[tuple[Labe
         spread = None  # other values may hash to other ranks
 
     def work(data: Data) -> Data:
-        return computed(lambda: backend.evaluate(data, expressions), lambda: _what_fails(backend, data, expressions))
+        return computed(lambda: backend.evaluate(data, expressions), lambda: what_fails(backend, data, expressions))
 
     return each_piece(operation, part, temporary, 16 * len(made), work, None, spread, shared=made)
 
 
-def _what_fails(backend: Backend, data: Data, expressions: Sequence[tuple[Label, Expression]]) -> str:
+def what_fails(backend: Backend, data: Data, expressions: Sequence[tuple[Label, Expression]]) -> str:
     """The first of several columns that cannot be made by itself, as it was asked for."""
     for name, expression in expressions:
         try:
@@ -193,6 +193,8 @@ def each_piece(
     schema: Schema | None,
     partitioning: Partitioning | None,
     shared: set[Label] | None = None,
+    read: Schema | None = None,
+    kept: Part | None = None,
 ) -> Part:
     """Apply a function to all rows, piece by piece.
 
@@ -208,11 +210,41 @@ def each_piece(
     partitioning : Partitioning, optional
     shared : set of labels, optional
         The columns that are made; the others are views of the input's, and not paid for twice on the device tier.
+    read : Schema, optional
+        The part's columns as all ranks have them, where it is a view of the verb's input.
+    kept : Part, optional
+        All that the function gives, which this rank has from before: it is not applied.
     """
+    read = read or operation.schema
+    result = kept or _applied(operation, part, temporary, made_row_bytes, function, schema or read, read, shared)
+    if schema is None:
+        schemas: dict[Schema, int] = {}
+        for chunk in result.chunks:
+            schemas[chunk.schema] = schemas.get(chunk.schema, 0) + chunk.rows
+        if not schemas:
+            schemas[function(operation.workspace.backend.empty(read)).schema] = 0
+        mine = agree_schemas(list(schemas), list(schemas.values()))
+        result.schema = operation.agree_result_schema(mine, result.rows)
+        check_values(operation.workspace, result.chunks, result.schema)
+    result.partitioning = partitioning
+    operation.plan = local_plan(operation, part, result, _EACH_ROW)
+    return result
+
+
+def _applied(
+    operation: Operation,
+    part: Part,
+    temporary: int,
+    made_row_bytes: int,
+    function: Callable[[Data], Data],
+    schema: Schema,
+    read: Schema,
+    shared: set[Label] | None,
+) -> Part:
+    """What the function gives of all rows."""
     work = LocalExecutor(operation, operation.verb.capitalize())
     work.make_room(part.nbytes / max(part.rows, 1) + made_row_bytes, part.rows)
-    result = work.new_result(schema or operation.schema)
-    schemas: dict[Schema, int] = {}
+    result = work.new_result(schema)
 
     def needed(data: Data) -> int:
         return 2 * data.nbytes + data.rows * (temporary + made_row_bytes)
@@ -224,9 +256,8 @@ def each_piece(
     at_once = min(rows, part.rows) * (2 * row_bytes + temporary + made_row_bytes) + part.largest_staged_bytes
     work.expect(at_once + (0 if operation.options.strategy == "staged" else result_bytes))
     with work.holding(part, part.nbytes + part.rows * made_row_bytes):
-        for piece, held in _pieces_with_claims(work, part, operation.schema, rows, apart=shared is not None):
+        for piece, held in _pieces_with_claims(work, part, read, rows, apart=shared is not None):
             for made, claim in work.apply(piece, needed, function):
-                schemas[made.schema] = schemas.get(made.schema, 0) + made.rows
                 if shared is not None and held is not None:
                     names = [name for name in made.schema.names if name in shared]
                     own = operation.workspace.backend.select(made, names)
@@ -235,15 +266,6 @@ def each_piece(
                     work.keep(result, made, claim)
                 del made
             del piece  # before the next one is read back
-    if schema is None:
-        if not schemas:
-            none = operation.workspace.backend.empty(operation.schema)
-            schemas[function(none).schema] = 0
-        mine = agree_schemas(list(schemas), list(schemas.values()))
-        result.schema = operation.agree_result_schema(mine, result.rows)
-        check_values(operation.workspace, result.chunks, result.schema)
-    result.partitioning = partitioning
-    operation.plan = local_plan(operation, part, result, _EACH_ROW)
     return result
 
 
@@ -298,14 +320,15 @@ def relabelled(
 
     def body(operation: Operation) -> Part:
         chunks: list[Chunk] = [ChunkView(chunk, chosen, workspace) for chunk in part.chunks]
-        return Part(workspace, renamed(operation.schema, chosen), chunks, _renamed_spread(part.partitioning, chosen))
+        return Part(workspace, renamed(operation.schema, chosen), chunks, renamed_spread(part.partitioning, chosen))
 
     return run_verb(
         workspace, Request(verb, arguments, part, RunOptions(timeout_s=timeout_s), check), body, quiet=True
     )[0]
 
 
-def _renamed_spread(spread: Partitioning | None, names: Mapping[Label, Label]) -> Partitioning | None:
+def renamed_spread(spread: Partitioning | None, names: Mapping[Label, Label]) -> Partitioning | None:
+    """How some columns under other names are spread: not known where a key is none of them."""
     if spread is None or not all(key in names for key in spread.keys):
         return None
     return Partitioning(
