@@ -100,7 +100,7 @@ def test_operations_are_traces_of_ranks_and_figures(lab: gl.Cluster, receiver: R
     before.shuffle("k").release()
     export, began = lab.export_metrics(receiver.url, every_s=60), time.time_ns()
     before.shuffle("secret").release()
-    before.filter(gl.col("secret") == "hunter2").release()
+    assert len(before.filter(gl.col("secret") == "hunter2")) == 100
     with pytest.raises(ColumnMissing):
         before.shuffle("hunter2")
     export.flush()

@@ -24,7 +24,7 @@ from ..channel.views import activate, is_active, latest
 from ..failures import name_ranks
 from ..handles.async_verbs import with_async
 from ..handles.display_name import made_at, memory_names, with_id
-from ..handles.forwarding import as_reference
+from ..handles.forwarding import as_reference, tables_in, with_before
 from ..launch.hosts import Host, check_slots, read_hosts
 from ..launch.launcher import Launcher
 from ..launch.mpiexec import MpiExec, check_over_hosts, find_mpiexec
@@ -340,7 +340,8 @@ class Cluster(Readers, NamesInstead):
             the rank's `Table`.
         """
         references = tuple(as_reference(self._session, value) for value in args)
-        replies = self._session.call(Request("run", args=references), function, timeout_s=timeout_s)
+        with with_before(self._session, Request("run", args=references), *tables_in(args)) as request:
+            replies = self._session.call(request, function, timeout_s=timeout_s)
         return [reply.value for reply in replies]
 
     # --- state ---

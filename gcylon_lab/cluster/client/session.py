@@ -264,6 +264,7 @@ class Session:
                 shown_folded(error)  # what no rank raised, such as that one is gone
             raise
         self.waiting.done()
+        self.origins.update((one.result, provenance_of(one)) for one in request.before)
         return replies
 
     def make(

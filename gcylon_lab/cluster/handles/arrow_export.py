@@ -28,7 +28,10 @@ DEFAULT_LIMIT = 10_000
 class ArrowExport(Forwarding):
     """to_arrow, to_batches, to_ipc, tensor, and the protocol behind ``pa.table(t)`` and ``pl.DataFrame(t)``."""
 
-    _infos: list[dict[str, Any]]
+    @property
+    def _infos(self) -> list[dict[str, Any]]:
+        """Every rank's `Table.info` as it was last told."""
+        raise NotImplementedError
 
     @property
     def schema(self) -> Schema:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...api.verbs.arguments import bind
 from ...urls import without_secrets
-from .forwarding import COLLECTIVE
+from .forwarding import COLLECTIVE, Forwarding
 from .futures import VerbFuture
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _later(name: str, method: Callable[..., Any], owner: str) -> Callable[..., V
         bind(name, signature, self, *args, **kwargs)  # what does not fit is said at once
         session: Session = self._session
         words = without_secrets(f"{self._display_name}.{name}({_words(args, kwargs)})")
-        return session.later(words, functools.partial(getattr(self, name), *args, **kwargs))
+        return session.later(words, functools.partial(_begun, getattr(self, name), *args, **kwargs))
 
     call.__name__ = name + SUFFIX
     call.__qualname__ = f"{owner}.{name}{SUFFIX}"
@@ -66,6 +66,14 @@ def _later(name: str, method: Callable[..., Any], owner: str) -> Callable[..., V
     call.__signature__ = signature.replace(return_annotation="VerbFuture[Any]")  # type: ignore[attr-defined]
     call.__annotations__ = method.__annotations__ | {"return": "VerbFuture[Any]"}
     return call
+
+
+def _begun(verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a verb gives; who begins one that could wait for others wants its rows."""
+    made = verb(*args, **kwargs)
+    if isinstance(made, Forwarding):
+        made._tell()
+    return made
 
 
 def _documented(name: str, text: str) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar
 
 from ...api.verbs.arguments import bind
 from ...errors import GcylonError
 from ..messages import Reply, Request, TableRef
+from .pending import OnRanks, Pending
 from .session_api import SessionApi
 
 P = ParamSpec("P")
@@ -25,9 +28,28 @@ class Forwarding:
     _session: SessionApi
     _name: str
     _generation: int
+    _there: OnRanks
+    _pending: Pending | None
 
     def _reference(self, session: SessionApi) -> TableRef:
         """What stands for the table in a request."""
+        raise NotImplementedError
+
+    def _before(self) -> list[Forwarding]:
+        """The handles whose verbs are to be sent with a request that needs this table, in order; itself the last."""
+        found: list[Forwarding] = []
+        table: Forwarding = self
+        while table._pending is not None:
+            found.append(table)
+            table = table._pending.source
+        return found[::-1]
+
+    def _tell(self) -> Any:
+        """What the ranks tell of it; they make it where they had no need of it before."""
+        raise NotImplementedError
+
+    def _remember(self, verb: Callable[..., Any], bound: inspect.BoundArguments) -> Self | None:
+        """The handle of a row-wise verb's table, which is not sent yet; None where it is to be sent at once."""
         raise NotImplementedError
 
     def _wrap_result(self, name: str, replies: list[Reply]) -> Self:
@@ -45,11 +67,13 @@ class Forwarding:
 
     def _send(self, verb: str, bound: inspect.BoundArguments) -> list[Reply]:
         request, function = self._asked(verb, bound)
-        return self._session.call(request, function, timeout_s=bound.arguments.get("timeout_s"))
+        with with_before(self._session, request, self, *tables_in(bound.arguments.values())) as request:
+            return self._session.call(request, function, timeout_s=bound.arguments.get("timeout_s"))
 
     def _make(self, verb: str, bound: inspect.BoundArguments) -> Self:
         request, function = self._asked(verb, bound)
-        return self._session.make(request, self._wrap_result, function, timeout_s=bound.arguments.get("timeout_s"))
+        with with_before(self._session, request, self, *tables_in(bound.arguments.values())) as request:
+            return self._session.make(request, self._wrap_result, function, timeout_s=bound.arguments.get("timeout_s"))
 
     def _asked(self, verb: str, bound: inspect.BoundArguments) -> tuple[Request, Callable[..., Any] | None]:
         """What to send for a call of a verb: the request, and the function among its arguments."""
@@ -75,6 +99,46 @@ def as_reference(session: SessionApi, value: Any) -> Any:
     if isinstance(value, (list, tuple)) and any(isinstance(one, Forwarding) for one in value):
         return [as_reference(session, one) for one in value]
     return value._reference(session) if isinstance(value, Forwarding) else value
+
+
+def tables_in(values: Iterable[Any]) -> list[Forwarding]:
+    """The handles among arguments, those in lists too."""
+    each = [one for value in values for one in (value if isinstance(value, (list, tuple)) else [value])]
+    return [one for one in each if isinstance(one, Forwarding)]
+
+
+@contextmanager
+def with_before(session: SessionApi, request: Request, *tables: Forwarding) -> Iterator[Request]:
+    """A request with the verbs that were not sent of tables that it is about; they are made once it ends well.
+
+    Where it does not, ranks may have come to different points: they forget those tables, and are told them anew.
+    """
+    waiting = {one._name: one for table in tables for one in table._before()}
+    for one in waiting.values():
+        one._there.told = True
+    try:
+        before = [one._pending.request for one in waiting.values() if one._pending is not None]
+        yield replace(request, before=tuple(before)) if before else request
+    except BaseException:
+        for name in waiting:
+            session.drop_later(name)
+        raise
+    for table in tables:
+        if table._name in waiting:
+            waiting[table._name]._pending = None
+
+
+def remembered(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H, P], H]:
+    """A row-wise verb of `Table`, as a handle's method; it is sent with the first request that needs its table."""
+    signature = inspect.signature(verb)
+
+    def call(self: H, *args: Any, **kwargs: Any) -> H:
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+        later = self._remember(verb, bound)
+        return self._make(verb.__name__, bound) if later is None else later
+
+    method: Callable[Concatenate[H, P], H] = _as_method(verb, call)
+    return method
 
 
 def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H, P], H]:

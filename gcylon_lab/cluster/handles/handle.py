@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ...api.frames.names import Frames
@@ -21,6 +22,8 @@ from ..tracebacks import shown_folded
 from .arrow_export import DEFAULT_LIMIT, ArrowExport
 from .async_verbs import with_async
 from .display_name import display_name, variable_names, with_id
+from .forwarding import with_before
+from .pending import OnRanks, Pending, schema_after
 from .session_api import SessionApi
 from .verbs import HandleVerbs
 
@@ -52,23 +55,62 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
     until `release`, until it is collected, or until the cluster is restarted
     or closed; using it later raises `HandleReleased`.
 
+    Row-wise verbs ask no rank: they are sent with the first request that needs their table, on CPU engines.
+
     Each verb has one with ``_async`` at its end, which returns at once; see `VerbFuture`.
 
     Made by a `Cluster` and by verbs.
     """
 
-    def __init__(self, session: SessionApi, name: str, replies: Sequence[Reply]) -> None:
+    def __init__(
+        self, session: SessionApi, name: str, replies: Sequence[Reply], pending: Pending | None = None
+    ) -> None:
         self._session = session
         self._name = name
         self._generation = session.generation
-        self._infos = [reply.info for reply in replies if reply.info is not None]
+        self._pending = pending
+        # What has steps more than this one and is not sent, by its name.
+        self._waiting: weakref.WeakValueDictionary[str, DistTable] = weakref.WeakValueDictionary()
         # Runs wherever the collector happens to: it may only queue.
-        self._finalizer = weakref.finalize(self, session.drop_later, name)
+        self._there = OnRanks(pending is None)
+        self._finalizer = weakref.finalize(self, self._there.drop_later, session, name)
         self._finalizer.atexit = False
-        session.infos[name] = self._infos  # brought up to date there
-        self._first_rows = [reply.value for reply in replies if reply.info is not None]
-        self._schema: Schema | None = replies[0].schema
-        self.last_plan: Plan | None = replies[0].plan
+        self._told: Sequence[Reply] = ()
+        self._schema: Schema | None = None if pending is None else pending.schema
+        if pending is None:
+            self._take(replies)
+
+    def _take(self, replies: Sequence[Reply]) -> None:
+        """Know what the ranks tell of it."""
+        self._told = [reply for reply in replies if reply.info is not None]
+        self._session.infos[self._name] = [reply.info for reply in self._told if reply.info is not None]
+        self._known_infos = self._session.infos[self._name]  # brought up to date there
+        self._schema = replies[0].schema or self._schema
+
+    def _tell(self) -> Sequence[Reply]:
+        """What the ranks tell of it; they make it where they had no need of it before."""
+        if not self._told:
+            self._take(self._request("made"))
+        return self._told
+
+    @property
+    def _infos(self) -> list[dict[str, Any]]:
+        self._tell()
+        return self._known_infos
+
+    @property
+    def _first_rows(self) -> list[Any]:
+        return [reply.value for reply in self._tell()]
+
+    @property
+    def last_plan(self) -> Plan | None:
+        """How this table was made, as far as there was a plan."""
+        return self._tell()[0].plan
+
+    @property
+    def _is_pending(self) -> bool:
+        """Whether nobody has asked for what the ranks tell of it."""
+        return not self._told
 
     # ---- what the ranks hold
 
@@ -84,11 +126,13 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
     def columns(self) -> list[Any]:
         """Column labels."""
         refuse_in_pandas()
-        return list(self._infos[0]["columns"])
+        return list(self._labels)
 
     @property
     def dtypes(self) -> dict[Any, str]:
         """The dtype of each column, in words."""
+        if self._schema is not None:
+            return {column.name: column.describe() for column in self._schema}
         return dict(zip(self._infos[0]["columns"], self._infos[0]["dtypes"], strict=True))
 
     @property
@@ -99,7 +143,11 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
     @property
     def num_columns(self) -> int:
         """Number of columns."""
-        return len(self._infos[0]["columns"])
+        return len(self._labels)
+
+    @property
+    def _labels(self) -> Sequence[Any]:
+        return self._schema.names if self._schema is not None else self._infos[0]["columns"]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -229,7 +277,11 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
     def release(self) -> None:
         """Give the table up: its memory is freed unless a name of ``%px`` refers to it. Idempotent."""
         alive = not self.released
-        if self._finalizer.detach() is not None and alive:
+        waiting = [one for one in self._waiting.values() if one._pending is not None and not one.released]
+        if alive and waiting:  # their tables need its rows, and will have them once the ranks know of them
+            with with_before(self._session, Request("nothing"), *waiting) as request:
+                self._session.call(request)
+        if self._finalizer.detach() is not None and alive and self._there.told:
             self._session.drop(self._name)
 
     def _all_rows(self) -> int:
@@ -323,7 +375,21 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
 
     def _request(self, action: str, *args: Any, **kwargs: Any) -> list[Reply]:
         name = self._reference(self._session).table
-        return self._session.call(Request(action, name, args=args, kwargs=kwargs))
+        with with_before(self._session, Request(action, name, args=args, kwargs=kwargs), self) as request:
+            return self._session.call(request)
+
+    def _remember(self, verb: Callable[..., Any], bound: inspect.BoundArguments) -> Self | None:
+        session, schema = self._session, self._schema
+        if schema is None or self.released or any(record.device != "cpu" for record in session.ranks):
+            return None
+        after = schema_after(verb, bound, schema)
+        if after is None:
+            return None
+        name = session.new_id()
+        request = Request(verb.__name__, self._name, name, bound.args[1:], bound.kwargs)
+        made = type(self)(session, name, (), Pending(self, request, after))
+        self._waiting[name] = made
+        return made
 
     def _batches(self, action: str, rows: int | None, batch_rows: int | None) -> Iterator[Columns]:
         from .collect import batches

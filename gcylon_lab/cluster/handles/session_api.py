@@ -55,6 +55,10 @@ class SessionApi(Protocol):
         """How stored tables came to be."""
         ...
 
+    def new_id(self) -> str:
+        """A name for a table that nothing on the engines has yet, nor ever had."""
+        ...
+
     def call(
         self,
         request: Request,

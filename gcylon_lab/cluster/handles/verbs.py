@@ -23,7 +23,7 @@ from ...engine.exec.invocation import RunOptions
 from ...operators.estimate import estimate_verb
 from ...operators.unloaded import most_rows
 from .async_verbs import with_async
-from .forwarding import Forwarding, answered, asked_here, collected, forwarded, in_place
+from .forwarding import Forwarding, answered, asked_here, collected, forwarded, in_place, remembered
 from .frame_arguments import with_frames
 from .session_api import SessionApi
 
@@ -55,15 +55,15 @@ class HandleVerbs(Forwarding):
     repartition = forwarded(ExchangingVerbs.repartition)
     sort_values = forwarded(SortingVerbs.sort_values)
 
-    select = forwarded(RowVerbs.select)
-    drop = forwarded(RowVerbs.drop)
-    rename = forwarded(RowVerbs.rename)
-    filter = forwarded(RowVerbs.filter)
-    assign = forwarded(RowVerbs.assign)
-    astype = forwarded(RowVerbs.astype)
-    fillna = forwarded(RowVerbs.fillna)
-    dropna = forwarded(RowVerbs.dropna)
-    isin = forwarded(RowVerbs.isin)
+    select = remembered(RowVerbs.select)
+    drop = remembered(RowVerbs.drop)
+    rename = remembered(RowVerbs.rename)
+    filter = remembered(RowVerbs.filter)
+    assign = remembered(RowVerbs.assign)
+    astype = remembered(RowVerbs.astype)
+    fillna = remembered(RowVerbs.fillna)
+    dropna = remembered(RowVerbs.dropna)
+    isin = remembered(RowVerbs.isin)
     map_parts = forwarded(RowVerbs.map_parts)
 
     @checked

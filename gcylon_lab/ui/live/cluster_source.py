@@ -68,8 +68,11 @@ class ClusterSource:
         return end
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Every rank's ``Table.info()`` with its memory now, by the notebook's names of this cluster's handles."""
-        return {name: self._infos(handle) for name, handle in self.handles().items()}
+        """Every rank's ``Table.info()`` with its memory now, by the notebook's names of this cluster's handles.
+
+        Of those whose rows are made: a look at them makes none.
+        """
+        return {name: self._infos(one) for name, one in self.handles().items() if not one._is_pending}
 
     def handles(self) -> dict[str, DistTable]:
         """This cluster's handles, by the notebook's names of them."""
