@@ -26,9 +26,10 @@ class LookingVerbs(Verbs):
     def tail(self, n: int = 5, *, timeout_s: float | None = None) -> pd.DataFrame:
         """Collective: all ranks call it. Return the last ``n`` rows in global order, on every rank."""
         workspace = self._workspace
-        tail = take_tail(workspace, self._live(), n, timeout_s)
+        options = RunOptions(timeout_s=timeout_s)
+        tail = take_tail(workspace, self._live(), n, options)
         try:
-            gathered = self._made(allgather(workspace, tail, options=RunOptions(timeout_s=timeout_s))[0])
+            gathered = self._made(allgather(workspace, tail, options=options)[0])
         finally:
             tail.release()  # an error that is kept would hold it
         try:

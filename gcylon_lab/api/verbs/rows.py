@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any, Self
 
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
-from ...engine.exec.invocation import RunOptions
+from ...engine.exec.invocation import AUTO, RunOptions
 from ...engine.exec.keys import check_key_labels, listed
 from ...operators.rowwise import rowwise
 from ...operators.rowwise.chain import Assign, Filter, Relabel
@@ -47,7 +48,7 @@ class RowVerbs(Verbs):
             check_key_labels(schema, names, "columns")
             return {name: name for name in names}
 
-        return self._relabelled("select", {"columns": names}, chosen, timeout_s)
+        return self._relabelled("select", {"columns": names}, chosen, RunOptions(timeout_s=timeout_s))
 
     def drop(self, columns: Label | Sequence[Label], *, timeout_s: float | None = None) -> Self:
         """Collective: all ranks call it. Leave out some columns; nothing is copied.
@@ -68,7 +69,7 @@ class RowVerbs(Verbs):
             check_key_labels(schema, names, "columns")
             return {name: name for name in schema.names if name not in names}
 
-        return self._relabelled("drop", {"columns": names}, chosen, timeout_s)
+        return self._relabelled("drop", {"columns": names}, chosen, RunOptions(timeout_s=timeout_s))
 
     def rename(self, columns: Mapping[Label, Label], *, timeout_s: float | None = None) -> Self:
         """Collective: all ranks call it. Give columns other names; nothing is copied.
@@ -97,7 +98,7 @@ class RowVerbs(Verbs):
             check_key_labels(schema, list(names), "columns")
             return {name: names.get(name, name) for name in schema.names}
 
-        return self._relabelled("rename", {"columns": names}, chosen, timeout_s)
+        return self._relabelled("rename", {"columns": names}, chosen, RunOptions(timeout_s=timeout_s))
 
     def filter(
         self,
@@ -131,14 +132,15 @@ class RowVerbs(Verbs):
         ArgumentError
             If it is no condition, or cannot be computed of these dtypes.
         """
-        later = self._later(lambda schema: Filter(condition)) if _is_plain(strategy, config, timeout_s) else None
+        options = RunOptions(strategy, config, timeout_s)
+        later = self._later(lambda schema: Filter(condition)) if options == AUTO else None
         if later is not None:
             return later
         if not has_windows([condition]):
-            return self._made(*rowwise.filtered(self._workspace, self._live(), condition, strategy, config, timeout_s))
-        how, names = RunOptions("auto", config, timeout_s), {name: name for name in self.schema.names}
+            return self._made(*rowwise.filtered(self._workspace, self._live(), condition, options))
+        how, names = replace(options, strategy="auto"), {name: name for name in self.schema.names}
         with with_windows(self._workspace, self._live(), [condition], how) as (part, (plain,)):
-            found, plan = rowwise.filtered(self._workspace, part, plain, strategy, config, timeout_s)
+            found, plan = rowwise.filtered(self._workspace, part, plain, options)
             return self._made(chosen(self._workspace, found, names, how), plan)
 
     def assign(
@@ -169,7 +171,7 @@ class RowVerbs(Verbs):
         """
         wanted = [*(columns or {}).items(), *named.items()]
         expressions = [(name, one if isinstance(one, Expression) else lit(one)) for name, one in wanted]
-        return self._assigned("assign", expressions, strategy, config, timeout_s)
+        return self._assigned("assign", expressions, RunOptions(strategy, config, timeout_s))
 
     def astype(
         self, dtype: Any, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None
@@ -193,9 +195,8 @@ class RowVerbs(Verbs):
             If a value cannot be converted.
         """
         wanted = dtype if isinstance(dtype, Mapping) else dict.fromkeys(self.schema.names, dtype)
-        return self._assigned(
-            "astype", [(name, col(name).astype(one)) for name, one in wanted.items()], strategy, config, timeout_s
-        )
+        made = [(name, col(name).astype(one)) for name, one in wanted.items()]
+        return self._assigned("astype", made, RunOptions(strategy, config, timeout_s))
 
     def fillna(
         self, value: Any, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None
@@ -219,9 +220,8 @@ class RowVerbs(Verbs):
             If a column cannot hold the value.
         """
         wanted = value if isinstance(value, Mapping) else dict.fromkeys(self.schema.names, value)
-        return self._assigned(
-            "fillna", [(name, col(name).fillna(one)) for name, one in wanted.items()], strategy, config, timeout_s
-        )
+        made = [(name, col(name).fillna(one)) for name, one in wanted.items()]
+        return self._assigned("fillna", made, RunOptions(strategy, config, timeout_s))
 
     def dropna(
         self,
@@ -278,9 +278,8 @@ class RowVerbs(Verbs):
             given = {name: list(values.get(name, ())) for name in names}
         else:
             given = dict.fromkeys(names, list(values))
-        return self._assigned(
-            "isin", [(name, col(name).isin(given[name])) for name in names], strategy, config, timeout_s
-        )
+        made = [(name, col(name).isin(given[name])) for name in names]
+        return self._assigned("isin", made, RunOptions(strategy, config, timeout_s))
 
     def map_parts(
         self,
@@ -315,48 +314,40 @@ class RowVerbs(Verbs):
         BudgetExceeded
             If all rows of a rank do not fit at once; ``by_chunk=True`` needs room for one chunk.
         """
-        return self._made(
-            rowwise.mapped(self._workspace, self._live(), f, by_chunk=by_chunk, config=config, timeout_s=timeout_s)
-        )
+        options = RunOptions("auto", config, timeout_s)
+        return self._made(rowwise.mapped(self._workspace, self._live(), f, by_chunk=by_chunk, options=options))
 
     def _relabelled(
         self,
         verb: str,
         arguments: dict[str, Any],
         chosen: Callable[[Schema], Mapping[Label, Label]],
-        timeout_s: float | None,
+        options: RunOptions,
     ) -> Self:
         later = None
-        if timeout_s is None:
+        if options == AUTO:
             later = self._later(lambda schema: Relabel(verb, arguments, tuple(chosen(schema).items())))
         if later is not None:
             return later
-        return self._made(rowwise.relabelled(self._workspace, self._live(), verb, arguments, chosen, timeout_s))
+        return self._made(rowwise.relabelled(self._workspace, self._live(), verb, arguments, chosen, options))
 
     def _assigned(
         self,
         verb: str,
         expressions: Sequence[tuple[Label, Expression]],
-        strategy: str,
-        config: GcylonConfig | None,
-        timeout_s: float | None,
+        options: RunOptions,
     ) -> Self:
         later = None
-        if _is_plain(strategy, config, timeout_s):
+        if options == AUTO:
             later = self._later(lambda schema: Assign(verb, tuple(expressions)))
         if later is not None:
             return later
         workspace, part = self._workspace, self._live()
         names, given = [name for name, _ in expressions], [one for _, one in expressions]
         if not has_windows(given):
-            return self._made(*rowwise.assigned(workspace, part, verb, expressions, strategy, config, timeout_s))
-        how, kept = RunOptions("auto", config, timeout_s), dict.fromkeys((*part.schema.names, *names))
+            return self._made(*rowwise.assigned(workspace, part, verb, expressions, options))
+        how, kept = replace(options, strategy="auto"), dict.fromkeys((*part.schema.names, *names))
         with with_windows(workspace, part, given, how) as (more, plain):
             pairs = list(zip(names, plain, strict=True))
-            made, plan = rowwise.assigned(workspace, more, verb, pairs, strategy, config, timeout_s)
+            made, plan = rowwise.assigned(workspace, more, verb, pairs, options)
             return self._made(chosen(workspace, made, {name: name for name in kept}, how), plan)
-
-
-def _is_plain(strategy: str, config: GcylonConfig | None, timeout_s: float | None) -> bool:
-    """Whether a verb may be done with others: settings are those of an operation of its own."""
-    return strategy == "auto" and config is None and timeout_s is None

@@ -84,13 +84,12 @@ def _shares(
     workspace: Workspace, counted: Part, keys: Sequence[Label], count: Label, name: str, options: RunOptions
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. The parts of the whole instead of numbers of rows."""
-    strategy, config, timeout_s = options.strategy, options.config, options.timeout_s
     sums = reduce_columns(workspace, counted, "sum", [count], None, [("sum", 0.0)], options)
     share = (name, col(count) / max(int(sums["sum", 0.0][count]), 1))
-    both, plan = assigned(workspace, counted, "assign", [share], strategy, config, timeout_s)
+    both, plan = assigned(workspace, counted, "assign", [share], options)
     names = {label: label for label in (*keys, name)}
     try:
-        return relabelled(workspace, both, "select", {"columns": list(names)}, lambda schema: names, timeout_s), plan
+        return relabelled(workspace, both, "select", {"columns": list(names)}, lambda schema: names, options), plan
     except BaseException:
         both.release()
         raise

@@ -8,7 +8,7 @@ from typing import Any
 from ...backends.host.backend import PandasBackend
 from ...backends.protocol.data import Columns
 from ...backends.protocol.scalars import shown
-from ...engine.exec.invocation import Request, RunOptions
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.chunk import Chunk, hold
@@ -74,7 +74,7 @@ def rows_on_host(workspace: Workspace, part: Part) -> Columns:
     return pieces[0] if len(pieces) == 1 else host.concat(pieces) if pieces else host.empty(part.schema)
 
 
-def take_tail(workspace: Workspace, part: Part, limit: int, timeout_s: float | None = None) -> Part:
+def take_tail(workspace: Workspace, part: Part, limit: int, options: RunOptions = AUTO) -> Part:
     """Collective: all ranks call it. Give this rank's share of the last ``limit`` rows; see `take_head`."""
 
     def check() -> None:
@@ -84,9 +84,7 @@ def take_tail(workspace: Workspace, part: Part, limit: int, timeout_s: float | N
         wanted = max(0, limit - sum(operation.rows[operation.rank + 1 :]))
         return _cut(workspace, part, wanted, skip=max(0, part.rows - wanted))
 
-    return run_verb(
-        workspace, Request("tail", {"n": limit}, part, RunOptions(timeout_s=timeout_s), check), body, quiet=True
-    )[0]
+    return run_verb(workspace, Request("tail", {"n": limit}, part, options, check), body, quiet=True)[0]
 
 
 def _cut(workspace: Workspace, part: Part, rows: int, skip: int = 0) -> Part:

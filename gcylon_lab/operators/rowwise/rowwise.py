@@ -13,9 +13,8 @@ from ...backends.protocol.expressions import Expression
 from ...backends.protocol.scalars import several_values, shown
 from ...backends.protocol.schema import Label, Schema, agree_schemas, require_distinct
 from ...backends.refusals import is_refused_on_gpus
-from ...config import GcylonConfig
 from ...engine.exchange.steps import local_plan
-from ...engine.exec.invocation import Request, RunOptions
+from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.iter_chunks import reading_bytes
 from ...engine.exec.keys import check_columns
 from ...engine.exec.local_executor import LocalExecutor
@@ -43,9 +42,7 @@ def filtered(
     workspace: Workspace,
     part: Part,
     condition: Expression,
-    strategy: str,
-    config: GcylonConfig | None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. The rows of which a condition holds."""
 
@@ -65,7 +62,7 @@ def filtered(
         return result
 
     arguments = {"condition": condition} | _kernels([condition])
-    request = Request("filter", arguments, part, RunOptions(strategy, config, timeout_s), check)
+    request = Request("filter", arguments, part, options, check)
     return run_operation(workspace, request, body)
 
 
@@ -117,9 +114,7 @@ def assigned(
     part: Part,
     verb: str,
     expressions: Sequence[tuple[Label, Expression]],
-    strategy: str,
-    config: GcylonConfig | None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Columns made anew, or more of them; the others are not copied."""
 
@@ -132,7 +127,7 @@ def assigned(
         return result
 
     arguments = {"columns": list(expressions)} | _kernels([expression for _, expression in expressions])
-    request = Request(verb, arguments, part, RunOptions(strategy, config, timeout_s), check)
+    request = Request(verb, arguments, part, options, check)
     return run_operation(workspace, request, body)
 
 
@@ -297,7 +292,7 @@ def relabelled(
     verb: str,
     arguments: dict[str, Any],
     names: Callable[[Schema], Mapping[Label, Label]],
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> Part:
     """Collective: all ranks call it. Some columns, perhaps under other names, without a copy.
 
@@ -310,7 +305,8 @@ def relabelled(
         As called.
     names : callable
         Gives the new name of each column that stays, in the new order; raises where it cannot.
-    timeout_s : float, optional
+    options : RunOptions
+        Of which the deadline counts.
     """
     chosen: dict[Label, Label] = {}
 
@@ -322,9 +318,7 @@ def relabelled(
         chunks: list[Chunk] = [ChunkView(chunk, chosen, workspace) for chunk in part.chunks]
         return Part(workspace, renamed(operation.schema, chosen), chunks, renamed_spread(part.partitioning, chosen))
 
-    return run_verb(
-        workspace, Request(verb, arguments, part, RunOptions(timeout_s=timeout_s), check), body, quiet=True
-    )[0]
+    return run_verb(workspace, Request(verb, arguments, part, options, check), body, quiet=True)[0]
 
 
 def renamed_spread(spread: Partitioning | None, names: Mapping[Label, Label]) -> Partitioning | None:
@@ -342,8 +336,7 @@ def mapped(
     function: Callable[[Any], Any],
     *,
     by_chunk: bool,
-    config: GcylonConfig | None,
-    timeout_s: float | None = None,
+    options: RunOptions = AUTO,
 ) -> Part:
     """Collective: all ranks call it. What a function makes of each rank's rows, as a frame of the rank's library."""
     backend = workspace.backend
@@ -366,9 +359,7 @@ def mapped(
             del made  # before the next rows are read back
 
     name = getattr(function, "__qualname__", type(function).__name__)
-    request = Request(
-        "map_parts", {"f": name, "by_chunk": by_chunk}, part, RunOptions("auto", config, timeout_s), check
-    )
+    request = Request("map_parts", {"f": name, "by_chunk": by_chunk}, part, options, check)
     return ingest(workspace, request, make)
 
 

@@ -148,9 +148,7 @@ class Windows:
     def _rank(self, method: str, *, ascending: bool, pct: bool) -> Part:
         """Ranks of equal values are found once, of a table of the different ones."""
         workspace, keys, options = self._workspace, self._keys, self._options
-        there = self._keep(
-            filtered(workspace, self._part, col(VALUE).notna(), "auto", options.config, options.timeout_s)[0]
-        )
+        there = self._keep(filtered(workspace, self._part, col(VALUE).notna(), options)[0])
         if method == "first":
             return self._first_ranks(ascending=ascending, pct=pct)
         counted = self._grouped(there, [*keys, VALUE], Aggregation("rows", "size"), dropna=self._dropna)
@@ -225,12 +223,7 @@ class Windows:
         return self._keep(part), rows
 
     def _assigned(self, part: Part, columns: Mapping[Label, Expression]) -> Part:
-        options = self._options
-        return self._keep(
-            assigned(self._workspace, part, "assign", list(columns.items()), "auto", options.config, options.timeout_s)[
-                0
-            ]
-        )
+        return self._keep(assigned(self._workspace, part, "assign", list(columns.items()), self._options)[0])
 
     def _select(self, part: Part, names: Sequence[Label]) -> Part:
         return self._renamed(part, {name: name for name in names})

@@ -32,7 +32,7 @@ def rows_of(backend: Backend, frame: Any) -> Data:
 
 def chosen(workspace: Workspace, part: Part, names: dict[Label, Label], options: RunOptions) -> Part:
     """Collective: all ranks call it. Some columns of a part under new names, without a copy."""
-    return relabelled(workspace, part, "select", {"columns": list(names)}, lambda schema: names, options.timeout_s)
+    return relabelled(workspace, part, "select", {"columns": list(names)}, lambda schema: names, options)
 
 
 def shared_rows(operation: Operation, mine: Data, schema: Schema) -> list[Data]:

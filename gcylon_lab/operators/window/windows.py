@@ -87,14 +87,11 @@ class _Making:
         column = narrow.schema[VALUE]
         if function in _SUMS and column.kind in ("bool", "int") and column.fixed and column.pandas != "uint64":
             wide: list[tuple[Label, Expression]] = [(VALUE, col(VALUE).astype("int64"))]
-            narrow = self._keep(
-                assigned(self._workspace, narrow, "assign", wide, "auto", options.config, options.timeout_s)[0]
-            )
+            narrow = self._keep(assigned(self._workspace, narrow, "assign", wide, options)[0])
         return narrow
 
     def _assigned(self, columns: list[tuple[Label, Expression]]) -> Part:
-        options = self._options
-        return assigned(self._workspace, self.part, "assign", columns, "auto", options.config, options.timeout_s)[0]
+        return assigned(self._workspace, self.part, "assign", columns, self._options)[0]
 
     def _keep(self, part: Part) -> Part:
         self._made.append(part)
