@@ -171,8 +171,8 @@ def rounded_columns(table: Any, sure: Iterable[str]) -> list[str]:
 
 def _has_large(values: Any) -> bool:
     if pa.types.is_floating(values.type):
-        top = pc.max(pc.abs(values)).as_py()
-        return top is not None and top >= _EXACT
+        ends = pc.min_max(values).as_py()
+        return ends["max"] is not None and max(ends["max"], -ends["min"]) >= _EXACT
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
     if pa.types.is_list(values.type):
         return any(_has_large(chunk.flatten()) for chunk in chunks)
