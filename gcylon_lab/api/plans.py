@@ -22,7 +22,8 @@ class Plans:
     """Plans of a table's verbs, without reading rows: ``t.plan.shuffle("k")`` has the arguments of ``t.shuffle``.
 
     What depends on values of keys is assumed, and said in the plan: keys are evenly spread, and no two are equal. Of a
-    `Table` all ranks call it; a handle's plans are made of what is known in the notebook.
+    `Table` all ranks call it; a handle's plans are made of what is known in the notebook. Row-wise verbs that the table
+    waits for are done first, as its size is not known before.
 
     Parameters
     ----------
