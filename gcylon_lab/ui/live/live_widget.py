@@ -23,7 +23,7 @@ _STATUS_EVERY_S = 2.0
 _TROUBLE_EVERY_S = 1.0
 
 
-class Root(w.VBox):
+class Root(w.VBox):  # type: ignore[misc]
     """What holds all of a widget together. To show it, ipywidgets asks for its repr first."""
 
     def __repr__(self) -> str:
