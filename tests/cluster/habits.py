@@ -331,6 +331,8 @@ GROUPS = [
     unordered(
         "t.groupby(pd.Grouper(key='pickup', freq='D'))['tip'].max()", "t.groupby(t.pickup.dt.floor('D'))['tip'].max()"
     ),
+    unordered("t.groupby(pd.Grouper(key='pickup', freq='7D'))['tip'].max()"),
+    answer("t.resample('5D', on='pickup')['tip'].max()"),
     answer("t.resample('W', on='pickup')['tip'].sum()"),
     answer("t.resample('MS', on='pickup')['fare'].mean()"),
     answer("t.resample('W', on='pickup')['tip'].max()"),

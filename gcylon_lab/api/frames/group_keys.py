@@ -8,13 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 from ...backends.protocol.expressions import Expression, col
+from ...backends.protocol.methods.accessors import CALENDAR_UNITS
 from ...backends.protocol.schema import Label
 from ...engine.exec.keys import listed
 from ...errors import ArgumentError
 
 _UNITS = ("W", "MS", "QS", "YS", "D", "h", "min", "s", "ms")
 _SAME = {"W-SUN": "W", "QS-JAN": "QS", "QS-OCT": "QS", "YS-JAN": "YS", "AS": "YS", "H": "h", "T": "min", "S": "s"}
-_WEEK = timedelta(days=6)  # pandas names a week by its last day
+_DAY = timedelta(days=1)
+_NOTHING = timedelta(0)
 
 
 def listed_keys(name: str, given: Any) -> list[Label | Expression]:
@@ -31,7 +33,7 @@ def listed_keys(name: str, given: Any) -> list[Label | Expression]:
         if isinstance(one, Expression):
             keys.append(one.arguments[0] if one.operation == "col" else one)
         elif hasattr(one, "freq") and hasattr(one, "key"):  # pandas' Grouper
-            keys.append(one.key if one.freq is None else span_of_time(one.key, one.freq))
+            keys.append(one.key if one.freq is None else span_of_time(one.key, _plain_rule(one)))
         elif isinstance(given, (list, tuple)):
             keys += listed(one, name)
         else:
@@ -44,8 +46,23 @@ def listed_keys(name: str, given: Any) -> list[Label | Expression]:
     return keys
 
 
+def _plain_rule(grouper: Any) -> Any:
+    """The frequency of a Grouper, unless it asks for other spans than those that `span_of_time` has."""
+    usual = type(grouper)(key=grouper.key, freq=grouper.freq)
+    options = ("closed", "label", "origin", "offset")
+    changed = [name for name in options if getattr(grouper, name, None) != getattr(usual, name, None)]
+    if changed:
+        said = ", ".join(f"{name}={getattr(grouper, name)!r}" for name in changed)
+        raise ArgumentError(
+            f"Grouper has {said}, which is not computed here.",
+            advice="Spans begin at midnight of the first day, and are closed where they begin: leave it out.",
+        )
+    return grouper.freq
+
+
 def span_of_time(key: Any, rule: Any) -> Expression:
-    """The span in which each time of a column is, as pandas names it: by where it begins, a week by its last day.
+    """The span in which each time of a column is, as pandas names it: by where it begins, a week by its last day. It
+    can be computed once `with_origins` has found where spans begin to count.
 
     Raises
     ------
@@ -55,15 +72,55 @@ def span_of_time(key: Any, rule: Any) -> Expression:
     text = str(getattr(rule, "freqstr", rule))
     unit = _SAME.get(text, text)
     plain = unit.lstrip("0123456789")
-    if key is None or plain not in _UNITS or (plain in _UNITS[:4] and plain != unit):
+    number = unit.removesuffix(plain)
+    if key is None or plain not in _UNITS or (plain in _UNITS[:4] and number) or (number and not int(number)):
         raise ArgumentError(
             f"Rows are not grouped by {text!r} of {key!r}.",
             advice=f"Give a column of times, and one of {', '.join(_UNITS)}, the last five also with a number, as "
             "resample('15min', on='time').",
         )
-    floor = col(key).dt.floor(unit)
-    span: Expression = floor + _WEEK if unit == "W" else floor
-    return span
+    return Expression("dt.span", col(key), unit, None)
+
+
+def with_origins(table: Any, keys: Sequence[Label | Expression]) -> list[Label | Expression]:
+    """Collective: all ranks call it. Keys that can be computed: spans of time with the midnight from which they count.
+
+    It is that of the first day of the whole table, as pandas has it; the least time is asked for where days are not
+    whole numbers of spans, or days of a zone can be shorter and longer.
+
+    Raises
+    ------
+    ArgumentError
+        If a column holds no times.
+    """
+    return [
+        _with_origin(table, one) if isinstance(one, Expression) and one.operation == "dt.span" else one for one in keys
+    ]
+
+
+def _with_origin(table: Any, key: Expression) -> Expression:
+    import pandas as pd
+
+    times, rule, _ = key.arguments
+    column = table.schema[times.arguments[0]]
+    if column.kind not in ("datetime", "date"):
+        raise ArgumentError(
+            f"Rows are not grouped by {rule!r} of {column.name!r}, which holds {column.pandas}.",
+            advice="Give a column of times, or make one before, as in assign(time=...).",
+        )
+    if rule in CALENDAR_UNITS:
+        return key  # these count from the calendar
+    floor: Expression = times.dt.floor(rule)
+    step = pd.Timedelta(rule if rule[0].isdigit() else f"1{rule}")
+    if column.kind == "datetime" and not column.tz and _DAY % step == _NOTHING:
+        return floor  # every midnight is a multiple
+    least: Any = pd.Timestamp(table.min(column.name))
+    if pd.isna(least):  # there are no times, and no spans
+        least = pd.Timestamp(0)
+    midnight = least.tz_localize(None).normalize().as_unit("s")
+    if column.tz:
+        midnight = midnight.tz_localize(column.tz, ambiguous=True, nonexistent="shift_forward")
+    return Expression("dt.span", times, rule, midnight)
 
 
 def key_labels(keys: Sequence[Label | Expression], columns: Sequence[Label]) -> list[Label]:

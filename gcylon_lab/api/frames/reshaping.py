@@ -12,7 +12,7 @@ from ...engine.exec.align_schemas import new_label
 from ...engine.exec.keys import check_labels, listed
 from ...errors import ArgumentError
 from ..verbs.brackets import plain_label
-from .group_keys import key_labels, listed_keys, own_name
+from .group_keys import key_labels, listed_keys, own_name, with_origins
 
 MOST_COLUMNS = 1000
 
@@ -94,7 +94,7 @@ def melt(table: Any, id_vars: Any, value_vars: Any, var_name: str, value_name: s
 
 def _with_keys(table: Any, given: Any) -> tuple[Any, list[Label]]:
     """A table that has keys as columns, and what they are called there."""
-    keys = listed_keys("keys", given)
+    keys = with_origins(table, listed_keys("keys", given))
     labels = key_labels(keys, table.columns)
     made = {label: one for label, one in zip(labels, keys, strict=True) if isinstance(one, Expression)}
     check_labels([one for one in keys if not isinstance(one, Expression)], table.columns)

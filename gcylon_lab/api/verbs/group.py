@@ -19,7 +19,7 @@ from ...engine.plan.plan import Plan
 from ...errors import ArgumentError, GcylonError
 from ...operators.group.groupby import groupby as _groupby
 from ...operators.group.ordered_groups import groupby_in_order
-from ..frames.group_keys import key_labels, listed_keys, own_name, span_of_time
+from ..frames.group_keys import key_labels, listed_keys, own_name, span_of_time, with_origins
 from ..frames.group_windows import GroupWindows, Make
 from .arguments import checked
 from .base import Verbs
@@ -70,16 +70,24 @@ class GroupBy(GroupWindows, Generic[T]):
             )
         check_flags(sort=sort, dropna=dropna)
         self._source = table
-        self._keys = list(by)
+        self._given = list(by)
+        self._ready: list[Label | Expression] | None = None
         self._by = key_labels(by, table.columns if any(isinstance(one, Expression) for one in by) else ())
         self._with_keys: Any = None
         self._dropna = dropna
         self._sort = sort
 
     @property
+    def _keys(self) -> list[Label | Expression]:
+        """The keys; where spans of time begin to count is asked when they are first needed."""
+        if self._ready is None:
+            self._ready = with_origins(self._source, self._given)
+        return self._ready
+
+    @property
     def _table(self) -> Any:
         """The table with its keys as columns; made when it is first asked for."""
-        made = self._computed()
+        made = self._computed(self._keys)
         if not made:
             return self._source
         if self._with_keys is None:
@@ -90,7 +98,7 @@ class GroupBy(GroupWindows, Generic[T]):
         """A result whose computed keys are called as the columns that they are computed of, where no other is."""
         wanted = {
             label: own_name(key)
-            for label, key in zip(self._by, self._keys, strict=True)
+            for label, key in zip(self._by, self._given, strict=True)
             if isinstance(key, Expression) and label != own_name(key)
         }
         free = {label: name for label, name in wanted.items() if name not in result.columns}
@@ -188,7 +196,7 @@ class GroupBy(GroupWindows, Generic[T]):
         return self._planned(wanted, deterministic=deterministic, strategy=strategy, config=config, timeout_s=timeout_s)
 
     def _planned(self, wanted: Sequence[Aggregation], **how: Any) -> Plan:
-        computed = {name: list(key.columns()) for name, key in self._computed().items()}
+        computed = {name: list(key.columns()) for name, key in self._computed(self._given).items()}
         if computed and self._with_keys is None:  # no row is read for a plan
             how.pop("deterministic", None)
             arguments = {"by": self._by, "wanted": list(wanted), "sort": self._sort, "computed": computed}
@@ -197,8 +205,8 @@ class GroupBy(GroupWindows, Generic[T]):
         plan: Plan = self._table.plan.group_agg(self._by, wanted, dropna=self._dropna, sort=self._sort, **how)
         return plan
 
-    def _computed(self) -> dict[Label, Expression]:
-        return {label: key for label, key in zip(self._by, self._keys, strict=True) if isinstance(key, Expression)}
+    def _computed(self, keys: Sequence[Label | Expression]) -> dict[Label, Expression]:
+        return {label: key for label, key in zip(self._by, keys, strict=True) if isinstance(key, Expression)}
 
     def _wanted(self, spec: Mapping[Label, Any] | str | None, named: Mapping[str, Any]) -> list[Aggregation]:
         if isinstance(spec, str) and spec in FUNCTIONS and not named:
@@ -271,8 +279,8 @@ class GroupBy(GroupWindows, Generic[T]):
     def get_group(self, key: Any) -> T:
         """Collective: all ranks call it. The rows of one group, in the order of the table."""
         keys = key if isinstance(key, (list, tuple)) else [key]
-        if len(keys) != len(self._keys):
-            raise ArgumentError(f"get_group({key!r}) does not fit {len(self._keys)} keys.", advice="Give one for each.")
+        if len(keys) != len(self._by):
+            raise ArgumentError(f"get_group({key!r}) does not fit {len(self._by)} keys.", advice="Give one for each.")
         pairs = zip(self._keys, keys, strict=True)
         conditions = [(one if isinstance(one, Expression) else col(one)) == value for one, value in pairs]
         found: T = self._source.filter(reduce(lambda a, b: a & b, conditions))
@@ -460,8 +468,8 @@ def resample(self: Any, rule: Any, *, on: Label) -> GroupBy[Any]:
     Parameters
     ----------
     rule : str
-        "D", "h", "min", "s" or "ms", also with a number; "W", "MS", "QS" or "YS". Spans are named by where they begin,
-        and weeks by their last day, as in pandas.
+        "D", "h", "min", "s" or "ms", also with a number; "W", "MS", "QS" or "YS". Spans count from midnight of the
+        first day of the whole table, and are named by where they begin, weeks by their last day, as in pandas.
     on : label
         A column of times.
 

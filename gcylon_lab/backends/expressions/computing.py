@@ -87,12 +87,55 @@ def _bins(series: Any, edges: list[float], how: dict[str, bool]) -> Any:
 def _of_times(name: str, times: Any, *arguments: Any) -> Any:
     """A field of times, or what a method of them gives."""
     if name == "floor" and arguments[0] in CALENDAR_UNITS:
-        return _calendar_floor(times, arguments[0])
+        return _of_plain_times(times, _by_own_clock, lambda local: _calendar_floor(local, arguments[0]))
+    if name == "span":
+        return _of_plain_times(times, _span, *arguments)
     if name == "week":
         return times.dt.isocalendar().week.astype("Int32" if times.hasnans else "int32")
     newer = _SINCE_3_1.get(name, name)  # the old names warn there
     field = getattr(times.dt, newer if hasattr(times.dt, newer) else name)
     return field(*arguments) if callable(field) else field
+
+
+def _of_plain_times(times: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """A function that gives times, of a series that may hold times of Arrow, which have not all operators."""
+    arrow = getattr(times.dtype, "pyarrow_dtype", None)
+    if arrow is None:
+        return function(times, *arguments)
+    unit, zone = getattr(arrow, "unit", "s"), getattr(arrow, "tz", None)  # dates have neither
+    made = function(times.astype(f"datetime64[{unit}, {zone}]" if zone else f"datetime64[{unit}]"), *arguments)
+    return made.astype(times.dtype) if hasattr(arrow, "tz") else made
+
+
+def _by_own_clock(times: Any, function: Callable[[Any], Any]) -> Any:
+    """A function that gives midnights, of times as clocks of their zone show them: days of a zone can be 23 hours."""
+    zone = getattr(times.dtype, "tz", None)
+    if zone is None:
+        return function(times)
+    local = function(times.dt.tz_localize(None))
+    if type(times).__module__.startswith("pandas"):  # where it is midnight twice or never, as pandas names spans
+        return local.dt.tz_localize(zone, ambiguous=np.ones(len(local), dtype=bool), nonexistent="shift_forward")
+    made = local.dt.tz_localize(zone)
+    if int(made.isna().sum()) != int(local.isna().sum()):  # cuDF has missing values there
+        raise ArgumentError(
+            f"A day of {zone} has midnight twice or never, which cuDF does not place.", advice="Use CPU engines."
+        )
+    return made
+
+
+def _span(times: Any, rule: str, origin: Any) -> Any:
+    """What pandas calls the span of each time: by where it begins, counted from a midnight; a week by its last day."""
+    if rule in CALENDAR_UNITS:
+        more = np.timedelta64(6 if rule == "W" else 0, "D").astype("timedelta64[s]")
+        return _by_own_clock(times, lambda local: _calendar_floor(local, rule) + more)
+    unit = rule.lstrip("0123456789")
+    short: Any = "m" if unit == "min" else unit  # as numpy calls it
+    step: Any = np.timedelta64(int(rule.removesuffix(unit) or 1), short)
+    step = step.astype("timedelta64[ms]" if unit == "ms" else "timedelta64[s]")
+    if unit == "D":
+        midnight = origin.tz_localize(None).to_numpy()
+        return _by_own_clock(times, lambda local: local - (local - midnight) % step)
+    return times - (times - (origin.to_numpy() if origin.tz is None else origin)) % step
 
 
 def _calendar_floor(times: Any, unit: str) -> Any:
