@@ -37,7 +37,7 @@ def surroundings(lab: gl.Cluster, folder: str) -> tuple[Names, Names]:
     frames = {"t": trips(), "z": zones(), "marks": marks}
     others = {
         "gl": gl, "np": np, "pd": pd, "pa": pa, "pl": polars, "duckdb": duckdb, "nw": narwhals, "px": plotly.express,
-        "zones": zones(), "limit": 30, "folder": folder,
+        "zones": zones(), "limit": 30, "folder": folder, "lab": lab,
     }  # fmt: skip
     tables = {name: lab.from_pandas(frame) for name, frame in frames.items()}
     return others | tables, others | frames

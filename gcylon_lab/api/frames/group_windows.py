@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...backends.protocol.aggregation import FUNCTIONS
 from ...backends.protocol.expressions import Expression
+from ...backends.protocol.methods.signatures import in_own_words
 from ...errors import ArgumentError
 
 Make = Callable[[Any], Any]
 
 
+@in_own_words
 class GroupWindows:
     """cumsum, cumprod, cummax, cummin, shift, diff, pct_change, rank, ffill, bfill, rolling, transform."""
 

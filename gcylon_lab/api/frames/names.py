@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ...backends.protocol.expressions import Expression, col, lit
+from ...backends.protocol.methods.signatures import in_own_words
 from ...backends.protocol.scalars import shown
 from ...backends.protocol.schema import Label
 from ...engine.exec.keys import listed
@@ -39,6 +40,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
+@in_own_words
 class Frames:
     """where, mask, isna, round, eval, agg, top_k, loc, iloc and the like, of tables and handles."""
 

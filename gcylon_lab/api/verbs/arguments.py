@@ -6,15 +6,15 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
 from ...backends.protocol.aggregation import Aggregation
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.join_columns import check_validate
+from ...backends.protocol.methods.signatures import fit
 from ...backends.protocol.scalars import check_choice, check_flags, listed_values, shown
-from ...config import nearest
 from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
 from ...engine.plan.estimate import listed_rows
@@ -25,7 +25,6 @@ from ...operators.rowwise.head_tail import checked_rows
 from ...operators.rowwise.rowwise import check_called, check_condition
 from ..frames.group_keys import listed_keys
 from .brackets import check_own, free, plain_label
-from .pandas_hints import other_argument
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -350,11 +349,11 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
     Raises
     ------
     TypeError
-        If they do not fit; it says of which verb, and of a mistyped name which one was probably meant.
+        If they do not fit; it says of which verb, and what to write.
     ArgumentError, ConfigError
         If one is what it cannot be; with its name, what was given, and what is allowed.
     """
-    bound = _fitted(name, signature, args, kwargs, lambda unknown: other_argument(name, unknown))
+    bound = fit(name, signature, args, kwargs)
     verb = "join" if name == "merge" else name
     kind: type | None = getattr(args[0], "_table_kind", None)
     for place, given in list(bound.arguments.items())[1:]:
@@ -382,31 +381,14 @@ def _of_table(given: Any, table: Any) -> Any:
     return made if isinstance(made, Expression) or not hasattr(type(made), "__len__") else given
 
 
-def _fitted(
-    name: str,
-    signature: inspect.Signature,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    other: Callable[[str], str] = lambda unknown: "",
-) -> inspect.BoundArguments:
-    try:
-        return signature.bind(*args, **kwargs)
-    except TypeError as error:
-        unknown = next((given for given in kwargs if given not in signature.parameters), "")
-        meant = nearest(unknown, [own for own in signature.parameters if own != "self"]) if unknown else ""
-        instead = other(unknown)
-        hint = f": {instead}" if instead else f": did you mean {meant!r}?" if meant else ""
-        raise TypeError(f"{name}() {error}{hint}") from None
-
-
 def fitted(function: F) -> F:
     """A function that says of a mistyped argument which one was probably meant."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        _fitted(function.__name__, signature, args, kwargs)
-        return function(*args, **kwargs)
+        bound = fit(function.__name__, signature, args, kwargs)
+        return function(*bound.args, **bound.kwargs)
 
     return cast(F, call)
 

@@ -10,14 +10,15 @@ import numpy as np
 
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.expressions import Expression
+from ...backends.protocol.methods.signatures import in_own_words
 from ...backends.protocol.scalars import has_columns
 from ...backends.protocol.schema import Label
 from ...engine.exec.keys import check_labels, listed
-from ...errors import ArgumentError, GcylonError
+from ...errors import ArgumentError, ColumnMissing, GcylonError
 from ...operators.rowwise.head_tail import checked_rows
 from ..frames.located import some_rows
 from ..query_text import condition_of
-from .pandas_hints import OF_COLUMNS, no_attribute, no_item, no_new_item, no_operator, refuse_in_pandas
+from .pandas_hints import OF_COLUMNS, no_attribute, no_item, no_new_item, no_operator, no_such_column, refuse_in_pandas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +30,7 @@ WHOLE_COLUMNS = (
 _COMPUTED = "value"  # the name of what is computed of several columns
 
 
+@in_own_words
 class Column(Expression):
     """A column of a table, or what is computed of its columns row by row; made by ``t["x"]``, ``t.x`` and operators.
 
@@ -298,6 +300,7 @@ class Column(Expression):
             return np.asarray(self._few(), *args, **kwargs)
 
 
+@in_own_words
 class Brackets:
     """``t["x"]`` and ``t.x`` are a `Column`, ``t[["a", "b"]]`` is `select`, and ``t[condition]`` is `filter`."""
 
@@ -306,7 +309,10 @@ class Brackets:
         if isinstance(key, Expression):
             return table.filter(key)
         if isinstance(key, (str, int)) and not isinstance(key, bool):
-            check_labels([key], table.columns)
+            try:
+                check_labels([key], table.columns)
+            except ColumnMissing as error:
+                raise no_such_column(error, key, table.columns) from None
             return Column(table, "col", key)
         if isinstance(key, slice):
             return some_rows(table, key)

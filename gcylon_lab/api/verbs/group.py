@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 from ...backends.protocol.aggregation import FUNCTIONS, Aggregation
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.expressions import Expression, col, lit
+from ...backends.protocol.methods.signatures import in_own_words
 from ...backends.protocol.scalars import check_flags, shown
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
@@ -33,6 +34,7 @@ Keys = Any  # a label, an expression, pandas' Grouper, or a list of them
 _ARGUMENTS = {"quantile": 0.5, "var": 1.0, "std": 1.0}
 
 
+@in_own_words
 class GroupBy(GroupWindows, Generic[T]):
     """Rows of a table to be put together by keys; `agg` does it. Made by ``table.groupby``.
 
@@ -358,6 +360,7 @@ class GroupBy(GroupWindows, Generic[T]):
         return f"<GroupBy {shown_labels(self._by)} of {self._source!r}; agg() does it>"
 
 
+@in_own_words
 class GroupedColumns(GroupWindows, Generic[T]):
     """Some columns of a `GroupBy`, which has the functions for them; made by ``t.groupby(keys)[columns]``.
 

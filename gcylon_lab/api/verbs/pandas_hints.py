@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 from ...backends.protocol.aggregation import FUNCTIONS
 from ...config import nearest
+from ...errors import ColumnMissing
 
 _NO_INDEX = "a column: tables have no index"
 _PIVOTED = "pivot_table(values, index, columns, 'first')"
 _TO_DISK = "to_pandas(limit), or write_parquet(folder), write_csv(folder)"
+
+_COUNTS = frozenset(("count", "proportion", "size"))  # columns beside values, which pandas has as labels of rows
 
 _DEEP = 12  # frames that pandas has between a function and its look at an argument
 
@@ -92,6 +95,8 @@ _OF_GROUPS = {
 OF_COLUMNS = {
     "ewm": "to_pandas(limit).ewm(...)",
     "explode": "t.map_parts(lambda part: part.explode('x'))",
+    "argmax": "t.nlargest(1, 'x'), whose row has it",
+    "argmin": "t.nsmallest(1, 'x'), whose row has it",
     "idxmax": "t.nlargest(1, 'x'): tables have no index",
     "idxmin": "t.nsmallest(1, 'x'): tables have no index",
     "interpolate": "to_pandas(limit).interpolate(), or ffill() and bfill()",
@@ -108,27 +113,6 @@ OF_COLUMNS = {
     "to_list": "tolist(limit)",
 }
 
-# Arguments that verbs of pandas have and these have not.
-_ARGUMENTS = {
-    "axis": "verbs go down columns: leave it out; along rows gl.col('x') + gl.col('y') goes",
-    "errors": "what cannot be done is an error: leave it out",
-    "ignore_index": "tables have no index: leave it out",
-    "inplace": "tables are never changed: leave it out, and take the result, as in t = t.{verb}(...)",
-    "interpolation": "quantiles lie on a line between two values: leave it out",
-    "items": "select(columns) chooses columns",
-    "key": "make a column of it with assign, and give its name",
-    "left_index": "tables have no index: give on=, or left_on= and right_on=",
-    "like": "select(columns) chooses columns",
-    "method": "ffill() and bfill() do that",
-    "npartitions": "a table has one part on each rank: rows_per_rank= says how many rows each gets",
-    "random_state": "give seed=",
-    "regex": "select(columns) chooses columns",
-    "replace": "each row is taken at most once: leave it out",
-    "right_index": "tables have no index: give on=, or left_on= and right_on=",
-    "skipna": "missing values are always skipped: leave it out",
-    "subset": "give columns=",
-}
-
 
 def no_attribute(table: Any, name: str, instead: Mapping[str, str] = _HERE) -> AttributeError:
     """Make the error for a name that a table has not; a private name is asked for by programs, and gets no advice."""
@@ -142,10 +126,31 @@ def no_attribute(table: Any, name: str, instead: Mapping[str, str] = _HERE) -> A
 
 
 def nearest_verb(table: Any, name: str) -> str:
-    """Return the public name that a mistyped one was probably meant to be; "" where none is near."""
+    """Return the public name that a mistyped one was probably meant to be, columns first; "" where none is near."""
+    if name.startswith("_"):
+        return ""
+    if name.startswith("plan_"):
+        known = [f"plan_{verb}" for verb in dir(getattr(table, "plan", None)) if not verb.startswith("_")]
+        return nearest(name, known)
     later = "_asy" in name
     known = [own for own in dir(type(table)) if not own.startswith("_") and (later or not own.endswith("_async"))]
-    return "" if name.startswith("_") else nearest(name, known)
+    has_columns = hasattr(type(table), "released") and not table.released  # a table or a handle
+    return (nearest_label(name, table.columns) if has_columns else "") or nearest(name, known)
+
+
+def nearest_label(name: Any, columns: Iterable[Any]) -> str:
+    """The column that a mistyped label was probably meant to be, whatever its capitals; "" where none is near."""
+    known = {one.lower(): one for one in columns if isinstance(one, str)}
+    return known.get(nearest(name.lower(), known), "") if isinstance(name, str) else ""
+
+
+def no_such_column(error: ColumnMissing, name: Any, columns: Sequence[Any]) -> ColumnMissing:
+    """The error for brackets with a label that is none, with what may have been meant: another, or a row."""
+    if meant := nearest_label(name, columns):
+        error.advice = f"Did you mean {meant!r}? {error.advice}"
+    if columns and (not meant or _COUNTS & set(columns)):
+        error.advice += f" Rows are chosen by a condition, as t[t[{columns[0]!r}] == {name!r}]."
+    return error
 
 
 def no_item(table: Any, key: Any = None) -> TypeError:
@@ -240,8 +245,3 @@ def no_function(groups: Any, name: str) -> AttributeError:
     elif name in _OF_GROUPS:
         said += f": use {_OF_GROUPS[name]}"
     return AttributeError(said, name=name, obj=groups)
-
-
-def other_argument(verb: str, name: str) -> str:
-    """What to do instead of giving an argument that verbs of pandas have; "" where nothing is known."""
-    return _ARGUMENTS.get(name, "").format(verb=verb)

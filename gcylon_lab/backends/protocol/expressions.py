@@ -14,6 +14,7 @@ from .column import Label
 from .methods.accessors import TextMethods, TimeFields
 from .methods.named_operators import NamedOperators
 from .methods.rolling import Expanding, Rolling
+from .methods.signatures import in_own_words
 from .scalars import check_choice, check_flags, check_single_values, listed_values, whole_number
 
 SYMBOLS = {
@@ -39,6 +40,7 @@ _OF_WHOLE_COLUMNS = (
 _OF_STRUCTURE = ("col", "astype", "round", "map")  # what these are given is no value of anybody's rows
 
 
+@in_own_words
 class Expression(NamedOperators):
     """What to compute for each row. Made by `col`, `lit`, operators and methods; never changed.
 

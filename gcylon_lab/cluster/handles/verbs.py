@@ -87,7 +87,7 @@ class HandleVerbs(Forwarding):
         """
         return HandleGroupBy(self, listed_keys("by", by), dropna=dropna, sort=sort, as_index=as_index)
 
-    resample = resample
+    resample = checked(resample)
 
     group_agg = forwarded(GroupingVerbs.group_agg)
     join = with_frames(forwarded(JoiningVerbs.join))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ....errors import ArgumentError
+from .signatures import in_own_words
 
 # A text without these is found alike by itself and as a regular expression (but for the dot, which finds itself too).
 _OF_REGULAR_EXPRESSIONS = frozenset("\\^$*+?{}[]|()")
@@ -41,6 +42,7 @@ CALENDAR_UNITS = ("W", "MS", "QS", "YS")
 _SAME_UNITS = {"M": "MS", "Q": "QS", "Y": "YS", "1mo": "MS", "1q": "QS", "1y": "YS", "1w": "W", "d": "D"}
 
 
+@in_own_words
 class TextMethods:
     """Methods of text, reached by ``.str``."""
 
