@@ -219,3 +219,27 @@ def test_tables_without_rows_have_a_shape_too(world: World) -> None:
     found = world.run(of_no_rows)
     assert [rows for _, rows in found[0]] == [0, 0, 0, 0, 0, 60, 0] and all(one == found[0] for one in found)
     assert [columns for columns, _ in found[0]][:4] == [["a"], ["b", "y"], ["a"], ["b", "variable", "value"]]
+
+
+def pivots(frame: pd.DataFrame, value: str, how: str, fill_value: Any) -> list[str]:
+    wide = gl.from_local(frame).pivot_table(value, "k", "c", how, fill_value).to_pandas(None)
+    expected = frame.pivot_table(value, "k", "c", how, fill_value=fill_value).reset_index()
+    pd.testing.assert_frame_equal(wide, expected, check_names=False, check_column_type=False)
+    return [str(dtype) for dtype in wide.dtypes.iloc[1:]]
+
+
+@pytest.mark.parametrize("how", ["count", "sum", "max", "nunique"])
+def test_pivoted_ints_are_floats_where_a_pair_is_missing_alone(how: str) -> None:
+    large = 2**53 + 1  # no float
+    frame = pd.DataFrame({"k": [1, 1, 2, 2, 3], "c": [5, 6, 5, 6, 5], "v": [large, 2, large, 4, 7]})
+    alone = World("single", 1)
+    assert alone.run(pivots, frame, "v", how, None)[0] == ["float64"] * 2
+    assert alone.run(pivots, frame, "v", how, 0)[0] == ["int64"] * 2
+    assert alone.run(pivots, frame[frame.k < 3], "v", how, None)[0] == ["int64"] * 2
+    small = frame.assign(v=frame.v.clip(0, 9))
+    assert alone.run(pivots, small, "v", how, 8)[0] == ["int64"] * 2
+
+
+def test_pivoted_bools_stay_bools_where_no_pair_is_missing() -> None:
+    frame = pd.DataFrame({"k": [1, 1, 2, 2], "c": list("abab"), "v": [True, False, False, True]})
+    assert World("single", 1).run(pivots, frame, "v", "max", None)[0] == ["bool", "bool"]

@@ -247,11 +247,12 @@ class Frames:
         index : label, Expression, or list of them
             Whose values are rows: columns of the result, which is sorted by them.
         columns : label, Expression, or list of them, optional
-            Whose values are columns, called as these, at most 1,000; with several ``values`` ``value_column``.
+            Whose values are columns, at most 1,000, called as these where they are text or ints, otherwise by their
+            text, as "True"; with several ``values`` ``value_column``.
         aggfunc : str, default "mean"
             As `GroupBy.agg` takes it.
         fill_value : scalar, optional
-            For pairs that no row has; they are missing otherwise.
+            For pairs that no row has; they are missing otherwise, and ints are floats then, as in pandas.
 
         Returns
         -------

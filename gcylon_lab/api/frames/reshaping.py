@@ -15,6 +15,7 @@ from ..verbs.brackets import plain_label
 from .group_keys import key_labels, listed_keys, own_name, with_origins
 
 MOST_COLUMNS = 1000
+_ZEROS: dict[str, tuple[Any, str]] = {"int": (0, "sum"), "bool": (False, "any")}
 
 
 def pivot_table(
@@ -48,18 +49,34 @@ def widened(groups: Any, rows: list[Label], across: list[Label], names: list[Lab
             advice="Choose fewer rows before, group them, as by gl.cut or dt.floor, or take groupby(...).agg(...).",
         )
     made: dict[Label, Expression] = {}
+    functions: dict[Label, str] = {}
+    dtypes: dict[Label, str] = {}
+    is_whole: bool | None = None
     for name in names:
+        held = groups.schema[name]
+        counts = held.fixed and held.kind == "int"
+        if is_whole is None and held.fixed and held.kind in _ZEROS:  # as pandas: one missing pair makes all floats
+            is_whole = int(groups.count_rows()) == int(groups.unique(rows).count_rows()) * len(found)
+        # Of each row and column there is one value at most, which zeros beside it leave exactly as it is.
+        exact = held.fixed and held.kind in _ZEROS and (is_whole or (counts and fill_value == 0))
+        other, function = _ZEROS[held.kind] if exact else (None, "first")
         for given in found.itertuples(index=False):
             condition = col(across[0]) == given[0]
             for key, value in zip(across[1:], given[1:], strict=True):
                 condition = condition & (col(key) == value)
             label = _label(given) if len(names) == 1 else f"{name}_{_label(given)}"
-            made[new_label([*rows, *made], str(label)) if label in rows else label] = col(name).where(condition, None)
+            label = new_label([*rows, *made], str(label)) if label in rows else label
+            made[label] = col(name).where(condition, other)
+            functions[label] = function
+            if exact or (counts and type(fill_value) is int):
+                dtypes[label] = str(held.dtype)
     if not made:
         return groups.select(rows)  # without rows: each would have given a column
     wide = groups.select([*rows, *across, *names]).assign(made).select([*rows, *made])
-    wide = wide.groupby(rows, sort=True).agg(dict.fromkeys(made, "first"))
-    return wide if fill_value is None else wide.fillna(dict.fromkeys(made, fill_value))
+    wide = wide.groupby(rows, sort=True).agg(functions)
+    if fill_value is not None:
+        wide = wide.fillna(dict.fromkeys(made, fill_value))
+    return wide.astype(dtypes) if dtypes else wide
 
 
 def crosstab(table: Any, index: Any, columns: Any) -> Any:
@@ -68,8 +85,7 @@ def crosstab(table: Any, index: Any, columns: Any) -> Any:
     table, across = _with_keys(table, columns)
     counts = table.groupby([*rows, *across]).size()
     size = counts.columns[-1]
-    wide = widened(counts, rows, across, [size], 0)
-    return wide.astype({name: "int64" for name in wide.columns if name not in rows})
+    return widened(counts, rows, across, [size], 0)
 
 
 def melt(table: Any, id_vars: Any, value_vars: Any, var_name: str, value_name: str) -> Any:
