@@ -37,6 +37,12 @@ _HOMES = {
     ".errors": ("GcylonError",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_INSTEAD = {  # of functions of pandas
+    "DataFrame": "from_pandas(frame) of the cluster",
+    "qcut": "gl.cut(t.x, list(t.x.quantile([0, 0.5, 1])), include_lowest=True)",
+    "to_datetime": "t.x.astype('datetime64[us]'), or parse_dates= of read_csv",
+    "to_numeric": "t.x.astype('float64')",
+}
 _MODULES = ("config", "errors", "units", "profiling")
 
 if TYPE_CHECKING:
@@ -115,7 +121,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        instead = f": use {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}")
     value = getattr(import_module(_HOME_OF[name], __name__), name)
     globals()[name] = value
     return value

@@ -67,7 +67,8 @@ def outcome(habit: Habit, here: Names, there: Names) -> tuple[str, str]:
 def foreign(error: BaseException) -> bool:
     """Whether an error was raised elsewhere than in gcylon_lab, or is none of its own: then no alternative is in it."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return not isinstance(error, gl.GcylonError) and not frame.f_globals.get("__name__", "").startswith("gcylon_lab.")
+    home = frame.f_globals.get("__name__", "").partition(".")[0]
+    return not isinstance(error, gl.GcylonError) and home != "gcylon_lab"
 
 
 def plain(value: Any, habit: Habit) -> Any:

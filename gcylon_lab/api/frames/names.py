@@ -422,7 +422,8 @@ class Frames:
             return _function(table, spec)()
         if isinstance(spec, Mapping) and all(isinstance(one, str) for one in spec.values()):
             return pd.Series({name: _function(table, one)(name) for name, one in spec.items()})
-        if isinstance(spec, Mapping) and all(isinstance(one, (list, tuple)) for one in spec.values()):
+        if isinstance(spec, Mapping) and all(isinstance(one, (str, list, tuple)) for one in spec.values()):
+            spec = {label: [some] if isinstance(some, str) else some for label, some in spec.items()}
             names = list(dict.fromkeys(one for several in spec.values() for one in several))
             columns = {label: {one: _function(table, one)(label) for one in some} for label, some in spec.items()}
             return pd.DataFrame(columns).reindex(names)

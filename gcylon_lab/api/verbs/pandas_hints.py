@@ -47,6 +47,7 @@ _HERE = {
     "itertuples": "map_parts(f), or to_pandas(limit)",
     "keys": "columns",
     "last": "tail(n)",
+    "lazy": "the table itself: row-wise verbs wait until rows are needed",
     "limit": "head(n)",
     "map": "map_parts(f), or assign(y=gl.col('x') * 2)",
     "map_partitions": "map_parts(f)",
@@ -89,10 +90,18 @@ _HERE = {
 _OF_GROUPS = {
     "aggregate": "agg({'x': 'sum'})",
     "apply": "agg({'x': 'sum'}), or shuffle(by).map_parts(f): there a rank has all rows of its groups",
+    "describe": "groupby(keys)['x'].describe(), of one column after the other",
     "filter": "agg(n=('x', 'size')), filter(gl.col('n') > 1), and join of the table with that, how='semi'",
+    "idxmax": "t.sort_values('x', ascending=False).groupby(keys).head(1): tables have no index, and these are the rows",
+    "idxmin": "t.sort_values('x').groupby(keys).head(1): tables have no index, and these are the rows",
+    "nlargest": "t.sort_values('x', ascending=False).groupby(keys).head(3)",
+    "nsmallest": "t.sort_values('x').groupby(keys).head(3)",
+    "prod": "shuffle(by).map_parts(f): there a rank has all rows of its groups",
+    "sem": "agg(s=('x', 'std'), n=('x', 'count')) and assign(sem=gl.col('s') / gl.col('n') ** 0.5)",
 }
 
 OF_COLUMNS = {
+    "alias": "t.assign(y=t.x): a column has its name where it is made",
     "ewm": "to_pandas(limit).ewm(...)",
     "explode": "t.map_parts(lambda part: part.explode('x'))",
     "argmax": "t.nlargest(1, 'x'), whose row has it",
@@ -197,7 +206,7 @@ _OF_PANDAS = {
     "crosstab": "gl.crosstab(t.a, t.b)",
     "get_dummies": "t.assign(a=(t.x == 'a').astype('int64')) for each value",
     "cut": "gl.cut(t.x, bins)",
-    "qcut": "gl.cut(t.x, list(t.x.quantile([0, 0.5, 1])))",
+    "qcut": "gl.cut(t.x, list(t.x.quantile([0, 0.5, 1])), include_lowest=True)",
 }
 
 
@@ -239,7 +248,7 @@ def no_loop(groups: Any) -> TypeError:
 
 def no_function(groups: Any, name: str) -> AttributeError:
     """Make the error for a name that a group-by has not."""
-    said = f"{type(groups).__name__!r} object has no attribute {name!r}"
+    said = f"a group-by has no attribute {name!r}"
     if name in FUNCTIONS:
         said += f": use agg({{'x': {name!r}}}), or agg(new=('x', {name!r}))"
     elif name in _OF_GROUPS:

@@ -437,7 +437,9 @@ class Expression(NamedOperators):
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
         def __getattr__(self, name: builtin_str) -> Any:
-            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            said = f"an expression has no attribute {name!r}"
+            if name == "alias":
+                said += ": it is named where a column is made of it, as t.assign(y=gl.col('x') * 2)"
             if name in _OF_WHOLE_COLUMNS:
                 said += f": of a whole column it is a verb of the table, as t.{name}('x'), of groups an argument of agg"
             raise AttributeError(said)

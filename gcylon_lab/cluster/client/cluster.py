@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...backends.protocol.methods.signatures import fit
 from ...config import GcylonConfig, read_settings, warn_of_unread
 from ...errors import ArgumentError, ConfigError
 from ...profiling import by_span
@@ -103,6 +104,7 @@ class Cluster(Readers, NamesInstead):
 
     def __new__(cls, n: int | None = None, *, name: str = "default", replace: bool = False, **asked: Any) -> Cluster:
         """The cluster that runs, if it is what is asked for."""
+        fit("Cluster", inspect.signature(cls.__init__), (cls, n), asked)
         running: Cluster | None = None if replace else clusters.get(str(name))
         if running is None or running._asked != _comparable(n, asked) or not running._session.is_well():
             return super().__new__(cls)

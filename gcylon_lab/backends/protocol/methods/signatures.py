@@ -38,12 +38,14 @@ _DONE_ANYWAY: dict[str, tuple[tuple[Sequence[str], Sequence[Any]], ...]] = {
 # What to do instead of giving one; where functions differ, after the function's name.
 _INSTEAD = {
     "drop.axis": "drop leaves columns out; rows are left out by a condition, as t[t.x != 1]",
+    "Cluster.memory_limit": "give config=gl.GcylonConfig(gpu_memory_limit='64MiB')",
     "axis": "verbs go down columns: leave it out; along rows gl.col('x') + gl.col('y') goes",
     "center": "a window ends at its row: move what is computed, as gl.col('x').rolling(5).mean().shift(-2)",
     "chunksize": "files are read in parts anyway: leave it out; t.to_batches(rows) gives rows piece by piece",
     "engine": "there is one reader: leave it out",
     "errors": "what cannot be done is an error: leave it out",
     "expand": "take one piece after the other, as gl.col('s').str.split('-')[0]",
+    "filter": "give one condition, as t.filter((t.x > 1) & (t.y < 5))",
     "filter.items": "select(columns) chooses columns",
     "filter.like": "select(columns) chooses columns",
     "filter.regex": "select(columns) chooses columns",
@@ -176,7 +178,7 @@ def _whole(name: str, signature: inspect.Signature, args: Sequence[Any], kwargs:
         texts = [*map(_text, given), repr(chosen), *(f"{key}={_text(value)}" for key, value in kwargs.items())]
         return f"this is a table with {_words(columns)}; write {name}({', '.join(texts)})"
     if not missing:
-        return ""
+        return _INSTEAD.get(name, "")
     texts = [one.name if one.kind is not one.KEYWORD_ONLY else f"{one.name}=..." for one in needed]
     return f"write {name}({', '.join(texts)}{', ...' if len(own) > len(needed) else ''})"
 
