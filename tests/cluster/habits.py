@@ -174,6 +174,7 @@ REDUCING = [
     answer("t.mean(numeric_only=True)"),
     answer("t.agg({'fare': 'mean', 'tip': 'sum'})"),
     answer("t.agg({'fare': ['mean', 'max'], 'tip': 'sum'})"),
+    answer("t.agg({'tip': np.sum, 'fare': np.mean})"),
     answer("t.fare.agg('mean')"),
     answer("t.fare.agg(['min', 'max'])"),
     answer("t[['fare', 'tip']].corr()"),
@@ -319,6 +320,8 @@ GROUPS = [
     ),
     unordered("t.groupby('vendor').size()", "t.groupby('vendor').size().reset_index(name='size')"),
     unordered("t.groupby('vendor').count()"),
+    unordered("t.groupby('vendor').agg({'fare': np.sum, 'tip': np.max})"),
+    unordered("t.groupby('vendor').agg(n=pd.NamedAgg('zone', 'count'))"),
     unordered("t.groupby('vendor', observed=True)['tip'].sum()"),
     unordered(
         "t.assign(kind=t.vendor.astype('category')).filter(gl.col('vendor') > 1).groupby('kind', observed=True)['tip'].sum()",

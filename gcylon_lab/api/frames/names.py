@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from ...backends.protocol.aggregation import by_name
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.methods.signatures import in_own_words
 from ...backends.protocol.scalars import shown
@@ -418,6 +419,8 @@ class Frames:
         import pandas as pd
 
         table = _of(self)
+        if isinstance(spec, Mapping):
+            spec = {label: by_name(one) for label, one in spec.items()}
         if isinstance(spec, str):
             return _function(table, spec)()
         if isinstance(spec, Mapping) and all(isinstance(one, str) for one in spec.values()):

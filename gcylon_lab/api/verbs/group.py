@@ -7,7 +7,7 @@ from functools import reduce
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
-from ...backends.protocol.aggregation import FUNCTIONS, Aggregation
+from ...backends.protocol.aggregation import FUNCTIONS, Aggregation, by_name
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.methods.signatures import in_own_words
@@ -532,6 +532,8 @@ def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> 
             called = f"{name}_{argument:g}" if name == "quantile" else name
             wanted.append(Aggregation(f"{column}_{called}" if several else column, name, column, argument))
     for new, given in named.items():
+        if hasattr(given, "aggfunc") and not getattr(given, "args", ()) and not getattr(given, "kwargs", {}):
+            given = (given.column, given.aggfunc)  # pandas' NamedAgg
         if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
             raise ArgumentError(
                 f"Expected a column and a function for {new}, got {given!r}.",
@@ -546,7 +548,7 @@ def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> 
 
 def _function(given: Any) -> tuple[str, float]:
     name, argument = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
-    name = "list" if name is list else name
+    name = "list" if name is list else by_name(name)
     if not isinstance(name, str) or name not in FUNCTIONS:
         called = getattr(name, "__name__", "")
         advice = f"Give its name, {called!r}." if called in FUNCTIONS else f"There are {', '.join(FUNCTIONS)}."

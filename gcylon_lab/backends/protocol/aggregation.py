@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ...errors import UnsupportedDtype
@@ -26,6 +27,12 @@ FUNCTIONS = (
     "sum", "mean", "min", "max", "count", "size", "var", "std", "median", "quantile", "nunique", "first", "last",
     "any", "all", "list",
 )  # fmt: skip
+_OF_NUMPY = (
+    (np.sum, "sum"),
+    (np.mean, "mean"),
+    (np.min, "min"),
+    (np.max, "max"),
+)  # which skip missing values in pandas
 # These look at all rows of a group at once: there are no partial results that could be brought together.
 OF_ALL_ROWS = ("median", "quantile", "nunique", "list")
 
@@ -412,3 +419,8 @@ def result_schema(schema: Schema, steps: Aggregations) -> Schema:
         If two columns have one name.
     """
     return Schema([*(schema[key] for key in steps.keys), *(c for kernel in steps.finish for c in kernel.outputs)])
+
+
+def by_name(function: Any) -> Any:
+    """The name of a function of numpy's that pandas takes for its own; anything else as it is."""
+    return next((name for one, name in _OF_NUMPY if function is one), function)
