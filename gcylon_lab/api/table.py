@@ -259,18 +259,16 @@ class Table(
         """Give back this rank's memory and disk. Idempotent; the table cannot be used afterwards."""
         if not self._released:
             self._released = True
-            part, kept, is_mine = self._part, self._kept, self._chain is None
+            part, kept = self._part, self._kept
             self._part, self._chain, self._kept = Part(self._context.workspace, Schema(()), ()), None, None
             # An error that is kept refers to the inputs of what failed: nothing is held by that.
-            part.is_given_up = part.is_given_up or is_mine
             self._let_go(part)
             if kept:
                 kept[0].release()
 
     def _let_go(self, part: Part) -> None:
-        """Release a part that its table has given up, unless another table has it, or is still to be made of it."""
-        tables = tuple(self._context.tables)
-        if part.is_given_up and not any(isinstance(one, Table) and one._part is part for one in tables):
+        """Release a part, unless a table has it, or is still to be made of it."""
+        if not any(isinstance(one, Table) and one._part is part for one in tuple(self._context.tables)):
             part.release()
 
     def _all_rows(self) -> int:

@@ -106,9 +106,9 @@ def test_errors_are_told_by_the_verb(lab: gl.Cluster, frame: pd.DataFrame) -> No
         chain.assign(z=col("s") + col("v"))
     with pytest.raises(ArgumentError, match="float64"):
         chain.filter(col("v") + 1)
-    broken = lab.from_pandas(frame).drop("v").filter(col("s").str.slice(0, 2).astype("int64") > 1)
+    rest = lab.from_pandas(frame).drop("v")
     with pytest.raises(ArgumentError, match=r"filter\(.*astype\('int64'\).* cannot be computed: ValueError"):
-        len(broken)
+        rest.filter(col("s").str.slice(0, 2).astype("int64") > 1)
     assert len(chain) == (frame["v"] > 0.25).sum()  # and goes on
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from ...api.frames.names import Frames
@@ -12,7 +13,7 @@ from ...api.verbs.arguments import checked
 from ...api.verbs.brackets import Brackets
 from ...api.verbs.pandas_hints import refuse_in_pandas
 from ...backends.protocol.column import shown_labels
-from ...errors import ArgumentError, BudgetExceeded, HandleReleased
+from ...errors import ArgumentError, BudgetExceeded, GcylonError, HandleReleased
 from ...memory.available import available_bytes
 from ...memory.tiers.kept_copies import ALSO
 from ...operators.rowwise.head_tail import checked_rows
@@ -278,11 +279,14 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
         """Give the table up: its memory is freed unless a name of ``%px`` refers to it. Idempotent."""
         alive = not self.released
         waiting = [one for one in self._waiting.values() if one._pending is not None and not one.released]
-        if alive and waiting:  # their tables need its rows, and will have them once the ranks know of them
-            with with_before(self._session, Request("nothing"), *waiting) as request:
-                self._session.call(request)
-        if self._finalizer.detach() is not None and alive and self._there.told:
-            self._session.drop(self._name)
+        try:
+            if alive and waiting:  # their tables need its rows, and will have them once the ranks know of them
+                # An error of its rows is told to who uses those tables.
+                with suppress(GcylonError), with_before(self._session, Request("nothing"), *waiting) as request:
+                    self._session.call(request)
+        finally:
+            if self._finalizer.detach() is not None and alive and self._there.told:
+                self._session.drop(self._name)
 
     def _all_rows(self) -> int:
         return self.num_rows

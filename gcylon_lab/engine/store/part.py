@@ -55,7 +55,6 @@ class Part:
         self.partitioning = partitioning
         self.last_used = next(workspace.uses)
         self.evicted_bytes = 0  # that have ever left the device tier
-        self.is_given_up = False  # by its table, while others are still to be made of it
         workspace.parts.add(self)
 
     @property

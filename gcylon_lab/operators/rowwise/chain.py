@@ -25,6 +25,7 @@ from ...engine.store.chunk import Chunk
 from ...engine.store.part import Part, Partitioning
 from ...engine.store.views import ChunkView, renamed, view_of
 from ...engine.store.workspace import Workspace
+from ...errors import GcylonError
 from .rowwise import computed, each_piece, renamed_spread, what_fails
 
 # Of so many columns that are made anew each is computed on no rows before: that takes as long as on some.
@@ -181,8 +182,10 @@ def _after(step: Step, schema: Schema, backend: Backend) -> tuple[bool, Schema |
     reads = dict.fromkeys(name for one in given for name in one.columns()) or dict.fromkeys(schema.names[:1])
     some = schema.select(list(reads))
     if isinstance(step, Filter):
+        # Of no rows pandas takes much for a condition.
+        known = known_kind(step.condition, schema) == "bool"
         made = backend.evaluate(backend.empty(some), [(_CONDITION, step.condition)]).schema[_CONDITION]
-        return True, schema if made.kind == "bool" else None
+        return known, schema if made.kind == "bool" else None
     known = all(known_kind(one, schema) for one in given)
     columns = {column.name: column for column in schema}
     if known:
@@ -337,7 +340,11 @@ def made_alone(workspace: Workspace, part: Part, chain: Chain) -> Made:
     asked is told an error then. When a collective uses the table, all ranks agree on the steps and tell each other
     errors: `made` is given what was computed here, and is the same operation on all ranks, whoever has looked before.
     """
-    return _made(replace(workspace, transport=SingleTransport()), part, chain, None, quiet=True)
+    try:
+        return _made(replace(workspace, transport=SingleTransport()), part, chain, None, quiet=True)
+    except GcylonError as error:
+        error.rank = workspace.transport.rank  # that world of one has a rank 0
+        raise
 
 
 def _made(workspace: Workspace, part: Part, chain: Chain, kept: Made | None, *, quiet: bool) -> Made:
