@@ -233,7 +233,8 @@ def errors_of(table: gl.Table) -> list[tuple[type, str]]:
     for verb, argument in (
         ("select", ["g", "nope"]), ("drop", "nope"), ("rename", {"x": "g"}), ("filter", col("nope") > 1),
         ("filter", col("x") + 1), ("filter", col("s") > 1), ("assign", {"z": col("s") + col("x")}),
-        ("filter", col("x") & col("x")), ("assign", {"z": col("nope")}), ("astype", {"s": "int64"}), ("filter", "x > 1"),
+        ("filter", col("x") & col("x")), ("assign", {"z": col("nope")}), ("astype", {"s": "int64"}),
+        ("filter", "x > 1"),
     ):  # fmt: skip
         with pytest.raises(gl.GcylonError) as caught:
             getattr(table, verb)(argument)
