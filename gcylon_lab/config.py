@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from .errors import ConfigError
+from .errors import ConfigError, warn
 from .units import format_bytes, parse_bytes
 
 ENGINE_VARIABLE = "GCYLON_ENGINE"
@@ -37,6 +36,7 @@ _told: set[str] = set()  # variables that nothing reads, of which this process h
 
 _T = TypeVar("_T")
 _MAX_BYTES = 2**62
+_LEAST_LIMIT = 4096
 SIZES = ("gpu_memory_limit", "chunk_size_bytes", "host_memory_limit")
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
@@ -299,7 +299,7 @@ def warn_of_unread(environ: Mapping[str, str]) -> None:
     for name, advice in unread(environ).items():
         if name not in _told:
             _told.add(name)
-            warnings.warn(f"{name} is set, but nothing reads it. {advice}", stacklevel=3)
+            warn(f"{name} is set, but nothing reads it. {advice}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -336,6 +336,21 @@ def _check(config: GcylonConfig) -> None:
     if not isinstance(config.spill_dir, str):
         raise ConfigError(
             f"Expected a path for spill_dir, got {config.spill_dir!r}.", advice="Give a folder as a string, or ''."
+        )
+
+
+def check_limit(config: GcylonConfig) -> None:
+    """Refuse a limit that no rank could work in: it was probably given in another unit.
+
+    Raises
+    ------
+    ConfigError
+    """
+    limit = config.gpu_memory_limit
+    if 0 < limit < _LEAST_LIMIT:
+        raise ConfigError(
+            f"gpu_memory_limit={limit} is in bytes, and {limit} bytes hold nothing.",
+            advice=f"Write '{limit}MiB' for {limit} MiB; 0 is automatic.",
         )
 
 

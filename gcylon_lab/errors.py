@@ -33,6 +33,8 @@ without user info and query.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -185,6 +187,14 @@ class ClusterDegraded(ClusterError):
 
 class HandleReleased(ClusterError):
     """The table behind a handle is gone."""
+
+
+def warn(text: str) -> None:
+    """Warn of something, at the line outside of this package that it is about."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
 
 
 def _classes(base: type[GcylonError]) -> dict[str, type[GcylonError]]:

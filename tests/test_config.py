@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcylon_lab import GcylonConfig, run_threads
+from gcylon_lab import Cluster, GcylonConfig, run_threads
 from gcylon_lab import config as settings
 from gcylon_lab.errors import ConfigError
 from gcylon_lab.units import GIB, MIB
@@ -232,3 +232,13 @@ def test_a_mistyped_name_is_told_with_the_nearest_one(make):
 
 def test_the_signature_still_names_the_fields():
     assert list(inspect.signature(GcylonConfig).parameters) == [field.name for field in fields(GcylonConfig)]
+
+
+@pytest.mark.parametrize("limit", [1, 32, 4095])
+def test_a_limit_in_another_unit_is_refused_where_ranks_would_work_in_it(limit):
+    with pytest.raises(ConfigError, match=f"{limit} bytes hold nothing. Write '{limit}MiB' for {limit} MiB"):
+        Cluster(1, config=GcylonConfig(gpu_memory_limit=limit))
+    with pytest.raises(ConfigError, match=f"{limit} bytes hold nothing"):
+        Cluster(1, env={"GCYLON_GPU_MEMORY_LIMIT": str(limit)})
+    settings.check_limit(GcylonConfig(gpu_memory_limit=4096))
+    settings.check_limit(GcylonConfig())

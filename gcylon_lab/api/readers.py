@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from ..backends.protocol.data import Data
 from ..config import GcylonConfig
 from ..engine.exec.invocation import Request, RunOptions
 from ..engine.plan.estimate import check_root
-from ..errors import ArgumentError, ReadError, SchemaMismatch
+from ..errors import ArgumentError, ReadError, SchemaMismatch, warn
 from ..formats import io
 from ..formats.in_memory import in_memory
 from ..formats.reader_options import (
@@ -154,7 +153,7 @@ def read_csv(
     )
     hint = other_delimiter(table.columns, delimiter)
     if hint and current().rank == 0:
-        warnings.warn(hint, stacklevel=3)
+        warn(hint)
     return table
 
 
@@ -328,7 +327,7 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
     Table
     """
     context = current()
-    _tell_of_engines(context.size, "from_pandas", 3)
+    _tell_of_engines(context.size, "from_pandas")
     workspace = context.workspace
 
     def make() -> Iterator[Data]:
@@ -348,15 +347,14 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
     return Table(spread, context, plan)
 
 
-def _tell_of_engines(size: int, verb: str, depth: int) -> None:
+def _tell_of_engines(size: int, verb: str) -> None:
     """Say once that a process alone makes a table of its own, where it has a cluster whose engines could."""
     if size > 1 or not clusters or _told:
         return
     _told.add(verb)
-    warnings.warn(
+    warn(
         f"gl.{verb} makes a table in this process alone, of one rank. To have it on the engines of the cluster "
-        f"{next(reversed(clusters))!r}, call the cluster's own, as in lab.{verb}(...).",
-        stacklevel=depth,
+        f"{next(reversed(clusters))!r}, call the cluster's own, as in lab.{verb}(...)."
     )
 
 
@@ -374,7 +372,7 @@ class _Reading:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._context = current()
-        _tell_of_engines(self._context.size, verb, 5)
+        _tell_of_engines(self._context.size, verb)
         self._asked = column_list("columns", columns)
         self._storage = storage
         self.condition = condition_of(filters)

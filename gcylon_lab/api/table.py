@@ -23,6 +23,7 @@ from ..operators.rowwise.head_tail import checked_rows, take_head
 from ..runtime.context import Context, current
 from .frames.names import Frames
 from .interchange.verbs import InterchangeVerbs
+from .part_info import PartInfo
 from .verbs.brackets import Brackets
 from .verbs.distinct import DistinctVerbs
 from .verbs.exchange import ExchangingVerbs
@@ -122,57 +123,58 @@ class Table(
         """Whether `release` was called."""
         return self._released
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> PartInfo:
         """Return what is known on this rank as plain values, without asking others.
 
         Returns
         -------
-        dict
-            columns, dtypes, rows, nbytes, tiers (bytes by tier), kept (bytes by tier of copies of rows that are on the
-            device tier), external_bytes (on the device tier, in memory that another library has handed over), chunks,
-            device_chunk_bytes, largest_staged_bytes, evicted (of chunks that come back when the table is next used: the
-            limit that they were staged for, bytes, slices), widest_row_bytes (of the variable columns, in the row in
-            which they take most, 0 where that is not known), partitioning, row_bytes (of the fixed columns),
-            fixed_column_bytes (of each, 0 for a variable one), column_row_bytes (mean bytes a row of each column),
-            fixed (whether no column is variable), texts (how many columns hold them), null_columns (how many lack
-            values, -1 where kernels write no rows with texts or missing values), ready (whether all chunks have the
-            table's dtypes, and are not too small to be sent one by one), and of the rank:
-            used_bytes, limit_bytes, ceiling_bytes, free_at_start_bytes, exchange
-            (how its world exchanges, for plans), index_row_bytes, match_row_bytes, pair_bytes, grouping_row_bytes and
-            ordering_row_bytes (of a join's index, of looking up in it, of pairs, of what finds equal rows, and what
-            orders them too, for plans),
+        PartInfo
+            A dict that is shown in few lines: columns, dtypes, rows, nbytes, tiers (bytes by tier), kept (bytes
+            by tier of copies of rows that are on the device tier), external_bytes (on the device tier, in memory that
+            another library has handed over), chunks, device_chunk_bytes, largest_staged_bytes, evicted (of chunks that
+            come back when the table is next used: the limit that they were staged for, bytes, slices), widest_row_bytes
+            (of the variable columns, in the row in which they take most, 0 where that is not known), partitioning,
+            row_bytes (of the fixed columns), fixed_column_bytes (of each, 0 for a variable one), column_row_bytes (mean
+            bytes a row of each column), fixed (whether no column is variable), texts (how many columns hold them),
+            null_columns (how many lack values, -1 where kernels write no rows with texts or missing values), ready
+            (whether all chunks have the table's dtypes, and are not too small to be sent one by one), and of the rank:
+            used_bytes, limit_bytes, ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans),
+            index_row_bytes, match_row_bytes, pair_bytes, grouping_row_bytes and ordering_row_bytes (of a join's index,
+            of looking up in it, of pairs, of what finds equal rows, and what orders them too, for plans),
             pinned_tier (whether host memory is a tier there, on GPU engines).
         """
         part, context = self._mine(), self._context
         budget = context.budget
         spread = part.partitioning
-        return {
-            "columns": self.columns,
-            "dtypes": list(self.dtypes.values()),
-            "rows": part.rows,
-            **self._placement(),
-            "external_bytes": min(external_bytes(part), part.device_bytes),  # claims are of whole batches
-            "widest_row_bytes": part.widest_row_bytes(context.workspace),
-            "partitioning": None if spread is None else {"keys": list(spread.keys), "size": spread.size},
-            "row_bytes": part.schema.row_bytes,
-            "fixed_column_bytes": [0 if c.dtype is None else c.dtype.itemsize for c in part.schema],
-            "column_row_bytes": column_row_bytes(context.workspace, part),
-            "null_columns": null_columns(has_missing(context.workspace, part)),
-            "texts": len(string_places(part.schema)),
-            "fixed": not part.schema.variable,
-            "ready": part.is_ready(part.schema),
-            "used_bytes": budget.used_bytes,
-            "limit_bytes": context.workspace.limit_for(context.config),
-            "ceiling_bytes": budget.ceiling_bytes,
-            "free_at_start_bytes": context.workspace.free_at_start_bytes,
-            "exchange": context.workspace.exchange_shapes(),
-            "index_row_bytes": context.workspace.backend.index_row_bytes(Schema(())),
-            "match_row_bytes": context.workspace.backend.match_row_bytes(Schema(())),
-            "pair_bytes": context.workspace.backend.pair_bytes(),
-            "grouping_row_bytes": context.workspace.backend.grouping_row_bytes(()),
-            "ordering_row_bytes": context.workspace.backend.grouping_row_bytes([Kernel("median", (), ())]),
-            "pinned_tier": context.workspace.has_pinned_tier,
-        }
+        return PartInfo(
+            {
+                "columns": self.columns,
+                "dtypes": list(self.dtypes.values()),
+                "rows": part.rows,
+                **self._placement(),
+                "external_bytes": min(external_bytes(part), part.device_bytes),  # claims are of whole batches
+                "widest_row_bytes": part.widest_row_bytes(context.workspace),
+                "partitioning": None if spread is None else {"keys": list(spread.keys), "size": spread.size},
+                "row_bytes": part.schema.row_bytes,
+                "fixed_column_bytes": [0 if c.dtype is None else c.dtype.itemsize for c in part.schema],
+                "column_row_bytes": column_row_bytes(context.workspace, part),
+                "null_columns": null_columns(has_missing(context.workspace, part)),
+                "texts": len(string_places(part.schema)),
+                "fixed": not part.schema.variable,
+                "ready": part.is_ready(part.schema),
+                "used_bytes": budget.used_bytes,
+                "limit_bytes": context.workspace.limit_for(context.config),
+                "ceiling_bytes": budget.ceiling_bytes,
+                "free_at_start_bytes": context.workspace.free_at_start_bytes,
+                "exchange": context.workspace.exchange_shapes(),
+                "index_row_bytes": context.workspace.backend.index_row_bytes(Schema(())),
+                "match_row_bytes": context.workspace.backend.match_row_bytes(Schema(())),
+                "pair_bytes": context.workspace.backend.pair_bytes(),
+                "grouping_row_bytes": context.workspace.backend.grouping_row_bytes(()),
+                "ordering_row_bytes": context.workspace.backend.grouping_row_bytes([Kernel("median", (), ())]),
+                "pinned_tier": context.workspace.has_pinned_tier,
+            }
+        )
 
     def _placement(self) -> dict[str, Any]:
         """Return what `info` tells of where this rank's rows are: all of it that moving them changes."""

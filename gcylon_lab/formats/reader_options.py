@@ -138,13 +138,16 @@ def check_frame(frame: Any) -> None:
         With what it is.
     """
     if not (hasattr(frame, "columns") and hasattr(frame, "iloc")):
-        kind = type(frame).__name__
+        kind, library = type(frame).__name__, type(frame).__module__.partition(".")[0]
         advice = "Pass series.to_frame()." if kind == "Series" else "Pass pd.DataFrame(...) of it."
         if hasattr(frame, "__arrow_c_stream__") and kind != "Series":  # of Arrow or polars, and tables of ours
-            advice = "Pass it to from_arrow."
+            advice = "Pass it to from_arrow, which takes what speaks Arrow: lab.from_arrow(frame)."
         elif hasattr(frame, "to_pandas"):
             advice = "Pass what its to_pandas() returns."
-        raise ArgumentError(f"Expected a DataFrame, got a {kind}.", advice=advice)
+        raise ArgumentError(
+            f"Expected a DataFrame of pandas, got a {kind if library == 'builtins' else f'{library}.{kind}'}.",
+            advice=advice,
+        )
 
 
 def other_delimiter(columns: Sequence[Any], delimiter: str) -> str:

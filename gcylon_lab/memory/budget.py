@@ -305,7 +305,7 @@ class MemoryBudget:
 
 def advised(limit_bytes: int, would_do: int, *, staged: bool, evicted: bool = False) -> str:
     """What to change, where something did not fit; see `exceeded`. ``evicted``: whatever may be staged has been."""
-    limit = f"gpu_memory_limit is {limit_bytes} bytes now; {would_do} ({format_bytes(would_do)}) is enough."
+    limit = f"gpu_memory_limit is {format_bytes(limit_bytes)} now; {format_bytes(would_do)} ({would_do}) is enough."
     if evicted:
         return f"{limit} All that may be evicted is evicted already: this much is needed at once."
     return f"{limit} Or release tables" + ("." if staged else STAGE_IT)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import inspect
+import json
+import pickle
 import subprocess
 import sys
 import warnings
@@ -248,3 +250,40 @@ def test_groups(lab: gl.Cluster, frame: pd.DataFrame) -> None:
         table.groupby("nope").size()
     with pytest.raises(TypeError, match="nope"):
         table.groupby("k").size(nope=1)
+
+
+def test_what_is_printed_has_the_rows_that_came_and_asks_no_rank(
+    lab: gl.Cluster, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = lab.from_pandas(frame.head(3)), lab.from_pandas(frame)
+    wide = lab.from_pandas(pd.DataFrame({f"c{n}": [n] for n in range(60)}))
+    asked: list[object] = []
+    monkeypatch.setattr(lab._session, "call", lambda *args, **kwargs: asked.append(args))
+    head, *rows = str(few).splitlines()
+    assert head == repr(few) and len(repr(few).splitlines()) == 1
+    assert rows == frame.head(3).reset_index(drop=True).to_string().splitlines()
+    assert str(many).splitlines()[1:] == frame.head(5).reset_index(drop=True).to_string().splitlines()
+    assert str(wide).splitlines()[1].split() == [f"c{n}" for n in range(12)]
+    assert asked == []
+    monkeypatch.undo()
+    few.release()
+    assert str(few) == repr(few) and "released" in str(few)
+
+
+def test_warnings_are_of_the_line_that_asked(lab: gl.Cluster) -> None:
+    table = lab.from_pandas(pd.DataFrame({"x": range(10_001)}))
+    for ask in (table.to_pandas, table.to_numpy, table.to_arrow, table.to_ipc, table.x.to_pandas):
+        with pytest.warns(UserWarning, match="first 10,000 of 10,001 rows") as said:
+            ask()
+        assert [one.filename for one in said] == [__file__]
+
+
+def test_info_of_all_ranks_is_shown_in_few_lines(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    info = table.info()
+    assert [one["rows"] for one in info] == [500, 500] and sum(one["nbytes"] for one in info) == table.nbytes
+    shown = repr(info).splitlines()
+    assert shown[0].split() == ["column", "dtype"] and [line.split()[0] for line in shown[1:4]] == ["k", "v", "s"]
+    assert shown[4].startswith("rank 0: 500 rows, ") and shown[6].startswith("all: 1,000 rows, ") and len(shown) == 7
+    assert pickle.loads(pickle.dumps(info)) == json.loads(json.dumps(info)) == info
+    assert lab.run(lambda t: t.info()["rows"], table) == [500, 500]

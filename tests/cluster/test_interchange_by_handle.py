@@ -157,11 +157,11 @@ def test_what_fails_leaves_nothing(lab: gl.Cluster, table: pa.Table) -> None:
     failing: list[tuple[Any, type[Exception], str]] = [
         (lambda: lab.from_arrow(pa.RecordBatchReader.from_batches(table.schema, broken())), ReadError,
          "^batch 5 of pyarrow RecordBatchReader, after 30,000 rows, cannot be read: the disk is on fire"),
-        (lambda: lab.from_arrow(table, config=tight), BudgetExceeded, "gpu_memory_limit is 262144 bytes now"),
+        (lambda: lab.from_arrow(table, config=tight), BudgetExceeded, "gpu_memory_limit is 256 KiB now"),
         (lambda: lab.from_arrow(pa.table({"u": pa.array([None], pa.month_day_nano_interval())})), UnsupportedDtype,
          "column 'u' has Arrow type month_day_nano_interval"),
         (lambda: lab.from_arrow({"x": 1}), ArgumentError, "^Expected Arrow data for from_arrow, got a dict"),
-        (lambda: lab.from_pandas(table), ArgumentError, "got a Table. Pass it to from_arrow"),
+        (lambda: lab.from_pandas(table), ArgumentError, "got a pyarrow.Table. Pass it to from_arrow"),
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_stream, "MESSAGE_BYTES", 100_000)

@@ -23,6 +23,8 @@ def test_a_config_holds_for_the_next_operation(lab: gl.Cluster) -> None:
     assert lab.run(lambda: gl.current().config.min_chunk_rows) == [321, 321]
     with pytest.raises(ConfigError):
         lab.config = before.with_values(gpu_memory_limit="900TiB")
+    with pytest.raises(ConfigError, match="32 bytes hold nothing"):
+        lab.config = before.with_values(gpu_memory_limit=32)
     assert lab.config.min_chunk_rows == 321
     lab.config = before
 

@@ -132,7 +132,7 @@ def test_error_has_the_numbers_the_knob_and_what_would_do() -> None:
     }  # fmt: skip
     text = str(error)
     assert "Partitioning a chunk needs 500" in text
-    assert "gpu_memory_limit is 1000 bytes now; 1200" in text
+    assert "gpu_memory_limit is 1,000 B now; 1.17 KiB (1200) is enough" in text
     assert isinstance(error, MemoryError)
     assert from_message(to_message(error)).numbers == error.numbers
     assert budget.used_bytes == held.nbytes == 700

@@ -101,7 +101,7 @@ def test_lists_need_the_rows_of_a_key_at_once() -> None:
     verb = Grouped(["k"], {"x": ("x", "list"), "m": ("x", "median")}, config=SMALL)
     for outcome in World("threads", 2).outcomes(on_ranks, verb, [frame[["k", "x"]] for frame in frames(2, three)]):
         assert isinstance(outcome.error, BudgetExceeded)
-        assert "HashAggregate the rows of a key" in str(outcome.error) and "is enough" in str(outcome.error)
+        assert "groupby of the rows of one key" in str(outcome.error) and "is enough" in str(outcome.error)
 
 
 @pytest.mark.parametrize("others", [500, 3000])

@@ -125,7 +125,7 @@ def test_where_host_memory_ends_all_ranks_say_so_and_what_to_change(tmp_path: Pa
         assert isinstance(error, SpillError), outcome.value
         assert error.numbers["knob"] == "host_memory_limit" and error.numbers["limit_bytes"] == MIB
         assert error.numbers["would_do"] > MIB >= error.numbers["used_bytes"]
-        assert "host_memory_limit is 1048576 bytes now" in str(error) and "allow_disk_spill is off" in str(error)
+        assert "host_memory_limit is 1 MiB now" in str(error) and "allow_disk_spill is off" in str(error)
 
 
 def one_rank_less(limits: list[int]) -> str:

@@ -165,6 +165,10 @@ def test_what_cannot_say_how_text_is_found() -> None:
 def test_what_is_of_whole_columns_says_where_it_is() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'sum': of a whole column it is a verb .* t.sum\('x'\)"):
         col("x").sum()
+    with pytest.raises(
+        AttributeError, match=r"t.groupby\(k\).agg\(y=\('fare', 'mean'\)\), or .*\['fare'\].transform\('mean'\)"
+    ):
+        col("fare").mean()
     with pytest.raises(AttributeError, match="has no attribute 'appply'$"):
         getattr(col("x"), "appply")  # noqa: B009
     assert repr(pickle.loads(pickle.dumps(copy.deepcopy(col("x") > 3)))) == "(col('x') > 3)"

@@ -85,8 +85,14 @@ def test_rows_that_are_no_numbers(rows: Any) -> None:
 @pytest.mark.parametrize("value", [[1, 2], pd.Series([1]), "text", {"a": [1]}])
 def test_what_is_no_frame(value: Any) -> None:
     for make in (gl.from_pandas, gl.from_local):
-        with pytest.raises(ArgumentError, match="Expected a DataFrame, got a "):
+        with pytest.raises(ArgumentError, match="Expected a DataFrame of pandas, got a "):
             alone(lambda make=make: make(value))
+
+
+def test_a_frame_of_another_library_is_named_with_it() -> None:
+    polars = pytest.importorskip("polars")
+    with pytest.raises(ArgumentError, match=r"got a polars\.DataFrame\. Pass it to from_arrow"):
+        alone(lambda: gl.from_pandas(polars.DataFrame({"a": [1]})))
 
 
 def test_another_delimiter_is_hinted_at(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError, GcylonError
 from ...operators.planning import most_rows_of, plan_verb
 from ...operators.rowwise.chain import Step
+from ..part_info import PartInfo
 from ..plans import Plans
 from .arguments import check_table, checked
 
@@ -75,7 +76,7 @@ class Verbs:
         """The table of a result."""
         raise NotImplementedError
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> PartInfo:
         """What is known on this rank as plain values."""
         raise NotImplementedError
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -70,6 +70,16 @@ class Column(Expression):
         """Its dtype, in words. Of what is computed all ranks compute it."""
         dtypes = self._table.dtypes if self.operation == "col" else self.to_table().dtypes
         return str(dtypes[self.name])
+
+    def isin(self, values: Iterable[Any]) -> Expression:
+        """Whether a value is among some, of a list; of another table's column at most 10,000 are fetched."""
+        if isinstance(values, Column) and (rows := values._table._all_rows()) > MOST_ROWS:
+            raise ArgumentError(
+                f"isin got a column of {rows:,} rows, of which at most {MOST_ROWS:,} come by themselves.",
+                advice=f"Bring the tables together: t.join(other, on={values.name!r}, how='semi') keeps the rows whose "
+                "value is there, how='anti' the others (left_on= and right_on= where the names differ).",
+            )
+        return super().isin(values)
 
     # ---- one value for the whole column
 

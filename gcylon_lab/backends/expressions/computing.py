@@ -50,6 +50,8 @@ def compute(
     if operation in SYMBOLS or operation in ("invert", "neg"):
         return getattr(operator, operation)(*values)
     if operation.startswith("dt."):
+        if hasattr(values[0], "dtype") and not hasattr(values[0], "dt"):
+            raise _no_times(arguments[0], values[0])
         return _of_times(operation[3:], *values)
     if operation == "str.contains":
         options = values[2] if len(values) > 2 else {}
@@ -136,6 +138,23 @@ def _span(times: Any, rule: str, origin: Any) -> Any:
         midnight = origin.tz_localize(None).to_numpy()
         return _by_own_clock(times, lambda local: local - (local - midnight) % step)
     return times - (times - (origin.to_numpy() if origin.tz is None else origin)) % step
+
+
+def _no_times(expression: Any, series: Any) -> ArgumentError:
+    """Make the error for ``.dt`` of what is no time."""
+    import pandas as pd
+
+    name = expression.arguments[0] if expression.operation == "col" else None
+    what = f"column {name!r}" if name is not None else f"{expression!r}"
+    # Of objects pandas looks at the values; cuDF has texts alone as objects.
+    if not pd.api.types.is_string_dtype(series if isinstance(series, pd.Series) else series.dtype):
+        return ArgumentError(f"{what} is {series.dtype}: .dt is of times.", advice="Give a column of times.")
+    column = repr(name) if name is not None else "columns"
+    return ArgumentError(
+        f"{what} is text: .dt is of times.",
+        advice=f"Read it as times, read_csv(path, parse_dates=[{column}]), or convert it before: "
+        f"{expression.text()}.astype('datetime64[us]').dt",
+    )
 
 
 def _calendar_floor(times: Any, unit: str) -> Any:

@@ -441,7 +441,12 @@ class Expression(NamedOperators):
             if name == "alias":
                 said += ": it is named where a column is made of it, as t.assign(y=gl.col('x') * 2)"
             if name in _OF_WHOLE_COLUMNS:
-                said += f": of a whole column it is a verb of the table, as t.{name}('x'), of groups an argument of agg"
+                column = self.arguments[0] if self.operation == "col" else "x"
+                said += (
+                    f": of a whole column it is a verb of the table, as t.{name}({column!r}); of groups write "
+                    f"t.groupby(k).agg(y=({column!r}, {name!r})), or for every row "
+                    f"t.groupby(k)[{column!r}].transform({name!r})"
+                )
             raise AttributeError(said)
 
 

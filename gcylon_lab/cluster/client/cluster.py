@@ -5,15 +5,14 @@ from __future__ import annotations
 import atexit
 import inspect
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...backends.protocol.methods.signatures import fit
-from ...config import GcylonConfig, read_settings, warn_of_unread
-from ...errors import ArgumentError, ConfigError
+from ...config import GcylonConfig, check_limit, read_settings, warn_of_unread
+from ...errors import ArgumentError, ConfigError, warn
 from ...profiling import by_span
 from ...profiling.sampler import checked_hz
 from ...runtime.device_status import device_status
@@ -142,13 +141,15 @@ class Cluster(Readers, NamesInstead):
         job = hosts if isinstance(hosts, Job) else None
         read = () if hosts is None else job.expected() if job else read_hosts(hosts)  # type: ignore[arg-type]
         n = n if n is not None else sum(host.slots for host in read) or _default_ranks()
+        environ = os.environ | (env or {})
+        warn_of_unread(environ)
         _check_arguments(n, config, grace_s)
+        config = config or GcylonConfig(**read_settings(environ))
+        check_limit(config)
         check_slots(n, read)
         check_name(name)
         hz = checked_hz(profile)
         code = prelude.read_text() if isinstance(prelude, Path) else prelude or ""
-        environ = os.environ | (env or {})
-        warn_of_unread(environ)
         launcher = Launcher(
             n,
             check_over_hosts(find_mpiexec(mpi)) if read else find_mpiexec(mpi),
@@ -156,7 +157,7 @@ class Cluster(Readers, NamesInstead):
             grace_s=grace_s,
             start_timeout_s=start_timeout_s,
             environment=dict(env or {}),
-            config=config or GcylonConfig(**read_settings(environ)),
+            config=config,
             security=security_over_hosts(security) if read else choose_security(security),
             hosts=() if job else read,
             job=job,
@@ -390,6 +391,7 @@ class Cluster(Readers, NamesInstead):
                 f"Expected a GcylonConfig for config, got {config!r}.",
                 advice="Set for example lab.config.with_values(...).",
             )
+        check_limit(config)
         self._session.set_config(config)
 
     @property
@@ -610,10 +612,9 @@ class Cluster(Readers, NamesInstead):
             return
         tables = [with_id(self._session, table) for table in sorted(self._session.infos, key=made_at)]
         gone = f", with its tables {', '.join(tables)} and what %px made there" if tables else ""
-        warnings.warn(
+        warn(
             f"The cluster {self.name!r} that ran was closed{gone}: a new one of the same name takes its place. "
-            "Give name= to keep both.",
-            stacklevel=3,
+            "Give name= to keep both."
         )
         self.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...api.verbs.arguments import fitted
 from ...config import GcylonConfig
-from ...errors import ReadError
+from ...errors import ReadError, warn
 from ..handles.forwarding import absolute
 from ..messages import Request
 
@@ -173,7 +172,7 @@ class Readers:
         table = self._read("read_csv", paths, columns, filters, storage_options, config, options)
         hint = other_delimiter(table.columns, delimiter)
         if hint:
-            warnings.warn(hint, stacklevel=3)
+            warn(hint)
         return table
 
     @fitted

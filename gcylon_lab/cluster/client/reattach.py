@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...errors import ClusterError
+from ...errors import ClusterError, warn
 from ...units import format_seconds
 from ..channel.stall_detector import ADVICE, StalledRanks, States, find_stalled
 
@@ -57,10 +56,9 @@ def wait_until_idle(ask: Ask, size: int, timeout_s: float, has_fewer: Callable[[
             raise _busy(states, now - start)
         if not said and now - start > _SAID_AFTER_S:
             said = True
-            warnings.warn(
+            warn(
                 f"attach waits for the ranks: {describe_states(states)}. Interrupting it ends what they do; "
-                "attach again then.",
-                stacklevel=5,
+                "attach again then."
             )
         time.sleep(_EVERY_S)
 

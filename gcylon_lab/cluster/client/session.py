@@ -6,13 +6,12 @@ import contextlib
 import itertools
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...config import GcylonConfig
-from ...errors import ClusterError, ClusterStartError, GcylonError, Revoked
+from ...errors import ClusterError, ClusterStartError, GcylonError, Revoked, warn
 from ...profiling.sampler import DEFAULT_HZ
 from ..channel.channel import Channel
 from ..channel.interrupts import not_sent, tell, undisturbed
@@ -477,10 +476,9 @@ class Session:
         with contextlib.suppress(GcylonError):
             self.set_config(wanted.with_values(**{limit: started.gpu_memory_limit}))
             fields = [limit]
-        warnings.warn(
+        warn(
             f"The new ranks have not taken {', '.join(fields)} from before the restart: as at the start, "
-            f"{', '.join(f'{name}={getattr(started, name)!r}' for name in fields)}. {said}",
-            stacklevel=4,
+            f"{', '.join(f'{name}={getattr(started, name)!r}' for name in fields)}. {said}"
         )
 
     def _await_ranks(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from ...api.verbs.pandas_hints import no_array, no_item
 from ...backends.arrow.tables import to_arrow
 from ...backends.protocol.data import Columns
 from ...backends.protocol.schema import Label, Schema
-from ...errors import ArgumentError
+from ...errors import ArgumentError, warn
 from ...formats.row_writers import file_schema
 from ...operators.rowwise.head_tail import checked_rows
 from ...units import format_bytes, format_count
@@ -174,19 +173,18 @@ class ArrowExport(Forwarding):
         raise no_item(self)
 
     def _first_batches(self, limit: int | None, verb: str) -> Iterator[pa.RecordBatch]:
-        return self._record_batches(verb, self._rows_within(limit, verb, stacklevel=4), None)
+        return self._record_batches(verb, self._rows_within(limit, verb), None)
 
-    def _rows_within(self, limit: int | None, verb: str, *, stacklevel: int = 3) -> int:
+    def _rows_within(self, limit: int | None, verb: str) -> int:
         """How many rows a limit gives, for which there is room here; warns where the default leaves some out."""
         if limit is not None:
             limit = checked_rows(limit, "limit", or_all=True)
         count = self.num_rows if limit is None else min(limit, self.num_rows)
         self._check_room(count, f"{verb}(limit={limit})")
         if limit == DEFAULT_LIMIT and count < self.num_rows:
-            warnings.warn(
+            warn(
                 f"These are the first {format_count(count)} of {format_count(self.num_rows)} rows "
-                f"({format_bytes(self.nbytes)} in all); {verb}(limit=None) gives all.",
-                stacklevel=stacklevel,
+                f"({format_bytes(self.nbytes)} in all); {verb}(limit=None) gives all."
             )
         return count
 

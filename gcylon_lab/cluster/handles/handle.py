@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from ...api.frames.names import Frames
+from ...api.part_info import PartInfo, PartInfos
 from ...api.verbs.arguments import checked
 from ...api.verbs.brackets import Brackets
 from ...api.verbs.pandas_hints import refuse_in_pandas
@@ -179,10 +180,13 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
         """Whether the table behind this handle is gone."""
         return self._session.closed or not self._finalizer.alive or self._session.generation != self._generation
 
-    def info(self) -> list[dict[str, Any]]:
-        """Return every rank's `Table.info`, in rank order, as it is now; while the ranks work, as they last told."""
+    def info(self) -> PartInfos:
+        """Return every rank's `Table.info`, in rank order, as it is now; while the ranks work, as they last told.
+
+        It is a list of dicts that is shown in few lines.
+        """
         self._refresh()
-        return [info | now for info, now in zip(self._infos, self._session.memory, strict=True)]
+        return PartInfos(PartInfo(info | now) for info, now in zip(self._infos, self._session.memory, strict=True))
 
     # ---- how it was made, looking at rows, and away with them
 
@@ -305,6 +309,11 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
             f"{format_bytes(self.nbytes)} ({names})>"
         )
 
+    def __str__(self) -> str:
+        """The line of `repr`, and below it the rows that came with the reply."""
+        frame = self._shown_frame()
+        return repr(self) if frame is None else f"{self!r}\n{frame.to_string(max_cols=CARD_COLUMNS)}"
+
     def _repr_html_(self) -> str:
         from .html_repr import gone_card, table_card
 
@@ -317,14 +326,18 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """In a terminal IPython shows rows too; messages name a table by its `repr`."""
-        from .html_repr import first_frame
-
-        frame = None if self.released else first_frame(self._infos, self._first_rows)
+        frame = self._shown_frame()
         if frame is not None:
             printer.text(frame.to_string(max_cols=CARD_COLUMNS) + "\n")
         printer.text(repr(self))
 
     # ---- inside
+
+    def _shown_frame(self) -> pd.DataFrame | None:
+        """The first rows, where they are known here."""
+        from .html_repr import first_frame
+
+        return None if self.released else first_frame(self._infos, self._first_rows)
 
     def _check_room(self, rows: int, what: str) -> None:
         """Refuse to bring more rows to the notebook than its memory holds: it would die of them."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...api.frames.group_keys import listed_keys
+from ...api.part_info import PartInfos
 from ...api.plans import Plans
 from ...api.verbs.arguments import checked
 from ...api.verbs.distinct import DistinctVerbs
@@ -140,7 +141,7 @@ class HandleVerbs(Forwarding):
 
     max_rows = asked_here(LookingVerbs.max_rows)
 
-    def info(self) -> list[dict[str, Any]]:
+    def info(self) -> PartInfos:
         """Every rank's `Table.info`, in rank order."""
         raise NotImplementedError
 

@@ -10,7 +10,6 @@ import secrets
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -23,7 +22,7 @@ from IPython.core.profiledir import ProfileDir
 from traitlets.config import Config
 
 from ...config import GcylonConfig
-from ...errors import ClusterStartError
+from ...errors import ClusterStartError, warn
 from ...memory.budget import KEEPING_FREED
 from ...units import format_seconds
 from ..control import ask_nanny
@@ -446,10 +445,9 @@ class Launcher:
                 )
             time.sleep(_POLL_S)
         if self._ports is not None and not self._ports.close() and (others := other_people()):
-            warnings.warn(
+            warn(
                 f"mpiexec does what it is told by whoever connects to it, and others may use this host ({others}); "
-                "here this process may not close its ports. `gcylon-lab doctor` and SECURITY.md say more.",
-                stacklevel=2,
+                "here this process may not close its ports. `gcylon-lab doctor` and SECURITY.md say more."
             )
 
     def _forget_controller(self) -> None:

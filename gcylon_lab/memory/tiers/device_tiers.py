@@ -324,9 +324,9 @@ def _no_disk(tiers: DeviceTiers, nbytes: int) -> SpillError:
         f"{format_bytes(pool.cap_bytes)} of the pinned tier are in use, and allow_disk_spill is off."
     )
     advice = (
-        f"host_memory_limit is {pool.cap_bytes} bytes now; for this piece {would_do} ({format_bytes(would_do)}) is "
-        "enough, and for those that follow, more is needed. Or set allow_disk_spill, or raise gpu_memory_limit to "
-        "stage less."
+        f"host_memory_limit is {format_bytes(pool.cap_bytes)} now; for this piece {format_bytes(would_do)} "
+        f"({would_do}) is enough, and for those that follow, more is needed. Or set allow_disk_spill, or raise "
+        "gpu_memory_limit to stage less."
     )
     return SpillError(
         message, advice=advice, needed_bytes=nbytes, used_bytes=used, limit_bytes=pool.cap_bytes,

@@ -152,7 +152,7 @@ def rows_do_not_fit(grouping: Groups, needed: int) -> BudgetExceeded:
     """The error of rows of one key that are needed at once, of which so many bytes are needed."""
     budget, operation = grouping.work.workspace.budget, grouping.work.operation
     would_do = budget.used_bytes + needed + operation.evicted_bytes
-    what, plan = "HashAggregate the rows of a key", operation.plan
+    what, plan = "groupby of the rows of one key", operation.plan
     staged = plan is not None and plan.strategy == "staged"
     return exceeded(what, needed, budget.used_bytes, budget.limit_bytes, would_do=would_do, staged=staged)
 

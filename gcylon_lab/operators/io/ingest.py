@@ -250,8 +250,8 @@ def _for_rows_so_far(error: BudgetExceeded) -> str:
     limit, enough = error.numbers["limit_bytes"], error.numbers["would_do"]
     return (
         "Let what does not fit be staged, which takes any number of rows (allow_cpu_staging=True and "
-        f"allow_disk_spill=True). gpu_memory_limit is {limit} bytes now; {enough} ({format_bytes(enough)}) is enough "
-        "for the rows so far, and not for any that follow."
+        f"allow_disk_spill=True). gpu_memory_limit is {format_bytes(limit)} now; {format_bytes(enough)} ({enough}) "
+        "is enough for the rows so far, and not for any that follow."
     )
 
 
