@@ -24,7 +24,7 @@ def info(rows: int, **tiers: int) -> dict[str, Any]:
 
 
 def test_a_table_shows_rows_bytes_and_tiers_of_each_rank() -> None:
-    html = table_card("t1", [info(1000, device=8_000_000), info(1, device=0, disk=2_000_000)])
+    html = table_card("#1", [info(1000, device=8_000_000), info(1, device=0, disk=2_000_000)])
     assert "1,001 rows" in html and "2 columns" in html and "equal k on one rank" in html
     assert "1,000 rows" in html and "1 row<" in html
     assert "&lt;b&gt;" in html and "<b>k" not in html
@@ -34,8 +34,8 @@ def test_a_table_shows_rows_bytes_and_tiers_of_each_rank() -> None:
 
 
 def test_a_table_that_is_spread_evenly_has_no_skew() -> None:
-    assert "mean" not in table_card("t1", [info(10, device=100), info(10, device=110)])
-    assert "mean" not in table_card("t1", [info(0, device=0), info(0, device=0)])
+    assert "mean" not in table_card("#1", [info(10, device=100), info(10, device=110)])
+    assert "mean" not in table_card("#1", [info(0, device=0), info(0, device=0)])
 
 
 def pickled(*values: int, **columns: Any) -> bytes:
@@ -45,15 +45,15 @@ def pickled(*values: int, **columns: Any) -> bytes:
 
 def test_a_table_shows_its_first_rows_and_folds_what_each_rank_has() -> None:
     infos = [info(2, device=100), info(0, device=0), info(1000, device=300)]
-    html = table_card("t1", infos, first=[pickled(1, 2), None, pickled(*range(3, 13))])
+    html = table_card("#1", infos, first=[pickled(1, 2), None, pickled(*range(3, 13))])
     assert [f"&lt;i&gt;{n}</td>" in html for n in range(1, 8)] == [True] * 5 + [False] * 2, "five, in global order"
     assert "997 more rows" in html and "<i>" not in html
     assert html.index("<details") < html.index("rank 0</td>") < html.index("</details>")
     assert "width:59.0px" in html and "width:179.0px" in html, "a strip of ranks"
-    few = table_card("t1", [info(3, device=1), info(7, device=1)], first=[pickled(1, 2, 3), pickled(*range(4, 11))])
+    few = table_card("#1", [info(3, device=1), info(7, device=1)], first=[pickled(1, 2, 3), pickled(*range(4, 11))])
     assert all(f"&lt;i&gt;{n}<" in few for n in range(1, 11)) and "more rows" not in few, "all of ten"
     for first in ([None, None, pickled(3)], [pickled(1, 2), None, None], []):
-        assert "<details" not in table_card("t1", infos, first=first), "rows that are staged are not shown"
+        assert "<details" not in table_card("#1", infos, first=first), "rows that are staged are not shown"
     assert first_frame([info(0, device=0)], [pickled()]) is None, "columns alone are shown as they are"
 
 
@@ -78,13 +78,13 @@ def test_what_is_staged_says_since_when_what_it_costs_and_what_helps() -> None:
     infos = [info(10, device=100), info(10, device=0, disk=2**21) | {"staged_by": "shuffle #12"}]
     said = "2 MiB on disk since shuffle #12, read back by each operation that uses it. "
     assert staged_html(infos, "u") == f"{said}<code>u.unstage()</code> brings it back into the budget, where it fits."
-    assert f"{said}<code>.unstage()</code> brings" in table_card("t1", infos, "join of t3 and t5")
+    assert f"{said}<code>.unstage()</code> brings" in table_card("#1", infos, "join of #3 and #5")
     both = [info(10, device=5, pinned=1024, disk=2048)]  # what `%px` left, of which nothing is known
     assert staged_html(both).startswith("1 KiB in pinned memory and 2 KiB on disk, read back")
     kept = [info(10, device=2**21) | {"kept": {"disk": 2**21}}, infos[0]]
     assert staged_html(kept) == "Of the rows in the budget 2 MiB on disk too: staging them again writes nothing."
     assert staged_html([*infos, *kept]).endswith("staging them again writes nothing.")
-    assert staged_html(infos[:1]) == "" and "read back" not in table_card("t1", infos[:1])
+    assert staged_html(infos[:1]) == "" and "read back" not in table_card("#1", infos[:1])
 
 
 def test_many_ranks_and_columns_are_cut() -> None:
@@ -98,14 +98,14 @@ def test_many_ranks_and_columns_are_cut() -> None:
 def test_many_ranks_of_several_hosts_are_shown_host_by_host() -> None:
     hosts = [f"node{n // 8}" for n in range(64)]
     infos = [info(10 + (n == 9), device=100, disk=50 * (n // 8 == 1)) for n in range(64)]
-    html = table_card("t1", infos, hosts=hosts)
+    html = table_card("#1", infos, hosts=hosts)
     assert html.count("80 rows") == 7 and "81 rows" in html and "rank 15" not in html and "more ranks" not in html
     assert "node1: ranks 8-15" in html and "width:160.0px" in html and "width:80.0px" in html
     ranks = [RankRecord(n, host, 4711 + n, f"GPU {n % 8}", n) for n, host in enumerate(hosts)]
     html = cluster_card("x", ranks, "Open MPI", 1)
     assert "64 ranks on 8 hosts" in html and ">node7<" in html and ">ranks 56-63<" in html and "more" not in html
-    assert "rank 8" in table_card("t1", infos[:16], hosts=hosts[:16]), "of few ranks each has its line"
-    assert "and 48 more ranks" in table_card("t1", infos, hosts=["node0"] * 64)
+    assert "rank 8" in table_card("#1", infos[:16], hosts=hosts[:16]), "of few ranks each has its line"
+    assert "and 48 more ranks" in table_card("#1", infos, hosts=["node0"] * 64)
 
 
 def test_a_cluster_shows_its_ranks() -> None:

@@ -105,7 +105,7 @@ def test_a_cluster_leaves_nothing_behind(runtime_dir: str, capsys: pytest.Captur
         with pytest.raises(TypeError, match="nme"):
             gl.Cluster(2, name="tidy", nme="tidy")
         assert again is lab and table.num_rows == 1 and "'tidy' that runs is taken, with" in capsys.readouterr().out
-        with pytest.warns(UserWarning, match=r"'tidy' that ran was closed, with its tables t\d"):
+        with pytest.warns(UserWarning, match=r"'tidy' that ran was closed, with its tables #\d"):
             second = gl.Cluster(1, name="tidy", progress=False)
         with second:
             assert "the cluster 'tidy' was closed" in repr(table)
@@ -134,7 +134,12 @@ def test_a_new_process_takes_over(runtime_dir: str) -> None:
         assert lab.table("kept").num_rows == 100
         assert lab.view["prelude_ran"] == [True, True]
         names = set(lab.memory()["table"])
-        assert "t2" in names
+        assert "#2" in names
+        assert lab.table("#2").num_rows == 10
+        with pytest.raises(ArgumentError) as caught:
+            lab.table("t2")  # a variable of the notebook before, and not the second table
+        assert "nothing). Bind it before (t.bind('t2')), or take it by its id" in str(caught.value)
+        lab.table("#2").bind("t2")
         assert lab.table("t2").num_rows == 10
         assert lab.table("kept").shuffle("k").num_rows == 100
         assert gl.Cluster.attach("left") is lab

@@ -13,28 +13,28 @@ from gcylon_lab.cluster.handles.display_name import made_at, provenance_of
 from gcylon_lab.cluster.messages import Request, TableRef
 from gcylon_lab.errors import HandleReleased
 
-JOIN = Request("join", "t3", "t9", (TableRef("t5"),), {"on": "k"})
+JOIN = Request("join", "#3", "#9", (TableRef("#5"),), {"on": "k"})
 
 
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (JOIN, "join of orders and t5"),
-        (Request("concat", "t3", "t9", ([TableRef("t5"), TableRef("t6")],)), "concat of orders, t5 and t6"),
-        (Request("join", "t3", "t9", (), {"right": TableRef("t3")}), "join of orders"),
-        (Request("group_agg", "t7", "t9", (["k"],)), "groupby of t7"),
-        (Request("read_csv", "", "t9", ("/data/a.csv", None)), "read_csv of a.csv"),
-        (Request("read_parquet", "", "t9", (["s3://b/line/", "x"], ["k"])), "read_parquet of line and 1 more"),
-        (Request("from_local", "", "t9"), "from_pandas"),
-        (Request("adopt", "", "t9", ("u",)), "u of %px"),
+        (JOIN, "join of orders and #5"),
+        (Request("concat", "#3", "#9", ([TableRef("#5"), TableRef("#6")],)), "concat of orders, #5 and #6"),
+        (Request("join", "#3", "#9", (), {"right": TableRef("#3")}), "join of orders"),
+        (Request("group_agg", "#7", "#9", (["k"],)), "groupby of #7"),
+        (Request("read_csv", "", "#9", ("/data/a.csv", None)), "read_csv of a.csv"),
+        (Request("read_parquet", "", "#9", (["s3://b/line/", "x"], ["k"])), "read_parquet of line and 1 more"),
+        (Request("from_local", "", "#9"), "from_pandas"),
+        (Request("adopt", "", "#9", ("u",)), "u of %px"),
     ],
 )
 def test_how_a_table_was_made_stands_in_words(request_: Request, said: str) -> None:
-    assert provenance_of(request_).describe({"t3": "orders"}) == said
+    assert provenance_of(request_).describe({"#3": "orders"}) == said
 
 
 def test_ids_stand_in_the_order_of_making() -> None:
-    assert sorted(["t10", "", "t2, t30", "t9"], key=made_at) == ["t2, t30", "t9", "t10", ""]
+    assert sorted(["#10", "", "#2, #30", "#9"], key=made_at) == ["#2, #30", "#9", "#10", ""]
 
 
 @pytest.fixture
@@ -66,6 +66,6 @@ def test_tables_are_called_by_the_variables_that_refer_to_them(
         assert f"<b>from_pandas</b> · DistTable {items._name}" in items._repr_html_()
     assert joined.shuffle_async("k").result().num_rows == joined.num_rows
     orders.release()
-    with pytest.raises(HandleReleased, match=r"The table orders \(t\d+\) is gone"):
+    with pytest.raises(HandleReleased, match=r"The table orders \(#\d+\) is gone"):
         orders.head()
     lab.view.execute("del things")

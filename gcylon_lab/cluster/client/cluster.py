@@ -254,7 +254,10 @@ class Cluster(Readers, NamesInstead):
     # --- tables ---
 
     def table(self, name: str) -> DistTable:
-        """A handle of a variable that holds a `Table` on every engine, or of a stored table's id.
+        """A handle of a variable that holds a `Table` on every engine, or of a stored table's id, as "#2".
+
+        Variables of the notebook are none of the engines: after `attach` a table is found by the name that `bind` gave
+        it, or by its id, which `memory` lists.
 
         Raises
         ------
@@ -270,10 +273,10 @@ class Cluster(Readers, NamesInstead):
                     wrong.setdefault(reply.value, []).append(reply.rank)
             if wrong:
                 said = "; ".join(f"{name_ranks(ranks)}: {what}" for what, ranks in wrong.items())
-                raise ArgumentError(
-                    f"{name!r} is not a Table on every rank ({said}).",
-                    advice=f"Make it with %px, for example %px {name} = gl.read_parquet(...).",
-                )
+                advice = f"Make it with %px, for example %px {name} = gl.read_parquet(...)"
+                if set(wrong) == {"nothing"}:
+                    advice = f"Bind it before (t.bind({name!r})), or take it by its id: lab.memory() lists them"
+                raise ArgumentError(f"{name!r} is not a Table on every rank ({said}).", advice=f"{advice}.")
             return DistTable(self._session, result, replies)
 
         return self._session.make(Request("adopt", args=(name,)), handle)
@@ -282,7 +285,7 @@ class Cluster(Readers, NamesInstead):
         """The tables on the engines, one row for each rank: what it is called, id, rows, bytes, bytes by tier.
 
         Of device_bytes, external_bytes are in memory that another library has handed over. A table is called by the
-        notebook's variables that refer to it, else by how it was made ("join of orders and t5"), and by variables of
+        notebook's variables that refer to it, else by how it was made ("join of orders and #5"), and by variables of
         ``%px``. `table` gives a handle for an id.
         """
         from .byte_frame import ByteFrame

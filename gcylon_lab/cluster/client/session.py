@@ -222,8 +222,8 @@ class Session:
         return f"The cluster {self.name!r} is closed."
 
     def new_id(self) -> str:
-        """A name for a table that nothing on the engines has yet, nor ever had."""
-        return f"t{next(self._ids)}"
+        """An id for a table that nothing on the engines has yet, nor ever had, and that no variable can have."""
+        return f"#{next(self._ids)}"
 
     def call(
         self,

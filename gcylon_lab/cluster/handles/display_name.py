@@ -26,7 +26,7 @@ class Provenance:
     what: str = ""
 
     def describe(self, names: Mapping[str, str]) -> str:
-        """In words, as "join of orders and t5".
+        """In words, as "join of orders and #5".
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ def display_name(session: SessionApi, table: str) -> str:
 
 
 def with_id(session: SessionApi, table: str, generation: int = 0) -> str:
-    """A stored table by its variable, with its id: "orders (t3)"; its id alone where there is none."""
+    """A stored table by its variable, with its id: "orders (#3)"; its id alone where there is none."""
     name = variable_names(session, generation).get(table)
     return f"{name} ({table})" if name else table
 
@@ -105,7 +105,7 @@ def memory_names(session: SessionApi, ids: Iterable[str], on_engines: Iterable[s
 
 def made_at(ids: str) -> float:
     """A key that puts ids in the order in which the tables were made; what has no id comes last."""
-    number = ids.partition(",")[0].removeprefix("t")
+    number = ids.partition(",")[0].removeprefix("#")
     return int(number) if number.isdigit() else float("inf")
 
 
