@@ -96,7 +96,7 @@ def test_plans_are_known_here(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     assert table.plan_gather(1).verb == "gather"
     assert table.plan_broadcast().verb == "broadcast"
     assert table.plan_repartition([1000, 0]).verb == "repartition"
-    assert repr(table).startswith("<DistTable t")
+    assert repr(table).startswith("<DistTable #")
     assert len(lab.client.history) == before, "a plan or a repr asked the ranks"
 
 
