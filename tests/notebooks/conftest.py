@@ -27,12 +27,14 @@ _FLAGS = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "also run every tutorial in Chromium (minutes); only where tests/notebooks is named on the command line"
     parser.addoption("--all-browsers", action="store_true", help=text)
+    kept = "run every tutorial in Chromium, and write what it shows into notebooks/"
+    parser.addoption("--keep-outputs", action="store_true", help=kept)
 
 
 @pytest.fixture
 def asked_for(request: pytest.FixtureRequest) -> None:
     """Skip what runs only where all browsers are asked for."""
-    if not request.config.getoption("--all-browsers", default=False):
+    if not any(request.config.getoption(name, default=False) for name in ("--all-browsers", "--keep-outputs")):
         pytest.skip("python -m pytest tests/notebooks --all-browsers runs it")
 
 
@@ -102,6 +104,6 @@ def page(chromium: str, tmp_path: Path) -> Iterator[Any]:
             viewport={"width": 1500, "height": 1100},
         )  # fmt: skip
         page = browser.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(150_000)  # a busy machine is slow; what never comes costs a failing test alone
         yield page
         browser.close()

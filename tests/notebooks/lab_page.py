@@ -13,9 +13,9 @@ from typing import Any
 
 _POINTS = """() => [...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')]
     .flatMap(plot => plot._fullData || []).reduce((sum, trace) => sum + (trace.x ? trace.x.length : 0), 0)"""
-_CELL_S = 90
+_CELL_S = 150
 _TAKEN_S = 4.0
-_START_S = 60.0
+_START_S = 150.0
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -156,7 +156,7 @@ class LabPage:
         """Keep a picture, for a person to look at."""
         self.page.screenshot(path=str(self.screenshots / f"{name}.png"))
 
-    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
+    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 150.0) -> None:
         """Wait until a condition holds.
 
         Raises

@@ -1,7 +1,7 @@
 """Every tutorial under JupyterLab in Chromium, cell by cell, with an eye on the console and the server's log.
 
 One runs always. All take minutes, and run only where that is asked for:
-``python -m pytest tests/notebooks --all-browsers``.
+``python -m pytest tests/notebooks --all-browsers``; with ``--keep-outputs`` they are written, too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import outputs
 import pytest
 from lab_page import LabPage
 from test_notebooks import APPLICATION, NOTEBOOKS, check_outputs, code_cells
@@ -53,14 +54,19 @@ def complaints(log: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_its_cells_run(path: Path, chosen: None, jupyter: tuple[str, str], page: Any, tmp_path: Path):
+def test_its_cells_run(
+    path: Path, chosen: None, jupyter: tuple[str, str], page: Any, tmp_path: Path, pytestconfig: pytest.Config
+):
     pictures = Path(os.environ.get("GCYLON_SCREENSHOTS", tmp_path / "screenshots")) / path.stem
     page.set_viewport_size({"width": 1366, "height": 768})
     said = Listener(page)
     lab = LabPage(page, pictures)
     count = code_cells(path)
     lab.open(jupyter, path.name, cells=count)
+    keeps, shown = pytestconfig.getoption("--keep-outputs", default=False) and path != APPLICATION, []
     for number, cell in enumerate(lab.code_cells(), 1):
+        if keeps and number == count:  # the last one ends the ranks, and all that is live
+            shown = [outputs.pictures_of(one) for one in lab.code_cells()[:-1]]
         lab.run(cell)
         cell.evaluate("node => node.scrollIntoView({block: 'end'})")
         page.wait_for_timeout(200)
@@ -68,7 +74,10 @@ def test_its_cells_run(path: Path, chosen: None, jupyter: tuple[str, str], page:
     page.wait_for_timeout(700)  # what is drawn late may complain too
     if path == APPLICATION:
         lab.use_application()
-    check_outputs(path.stem, lab.save(tmp_path / "tutorials" / path.name), tmp_path / "tutorials")
+    ran = lab.save(tmp_path / "tutorials" / path.name)
+    check_outputs(path.stem, ran, tmp_path / "tutorials")
     (pictures / "said.txt").write_text("\n".join(said.said))
     assert without(FOREIGN_IN_CONSOLE, said.said) == []
     assert without(FOREIGN_IN_LOG, complaints(tmp_path / "jupyter.log")) == []
+    if keeps:
+        outputs.keep(ran, [*shown, outputs.pictures_of(lab.code_cells()[-1])], path)

@@ -1,4 +1,4 @@
-"""The tutorials run from top to bottom, and are kept without outputs.
+"""The tutorials run from top to bottom, and are kept with outputs of the code that stands there.
 
 Those that run in Chromium in every run of the tests run there alone; without Chromium all run here. What reads and
 runs notebooks is imported by those tests alone: it takes seconds.
@@ -10,12 +10,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import outputs
 import pytest
 
 from gcylon_lab.bench.dashboard.page import find_chromium
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+LARGEST = 1_500_000  # bytes, with its pictures
 APPLICATION = FOLDER / "dashboard.ipynb"  # its buttons start and close the cluster
 
 # What each must have shown: that rows were right, budgets held, errors were those that are explained.
@@ -51,8 +53,8 @@ def code_cells(path: Path) -> int:
 
 
 def printed(notebook: Any) -> str:
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs]
+    found = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in found]
     return "\n".join(texts)
 
 
@@ -67,7 +69,7 @@ def check_outputs(name: str, notebook: Any, folder: Path) -> None:
 
 
 @every_notebook
-def test_it_is_kept_clean(path):
+def test_its_outputs_are_those_of_its_code(path):
     import nbformat
 
     notebook = nbformat.read(path, 4)
@@ -75,8 +77,18 @@ def test_it_is_kept_clean(path):
     assert "widgets" not in notebook.metadata
     assert notebook.metadata.kernelspec.name == "python3"
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert not [cell.id for cell in code if cell.outputs or cell.execution_count]
-    assert path == APPLICATION or code[-1].source.rstrip().endswith("lab.close()"), "no engines are left behind"
+    assert not [cell.id for cell in code if cell.execution_count]
+    kept = [output for cell in code for output in cell.outputs]
+    if path == APPLICATION:
+        assert not kept
+        return
+    assert code[-1].source.rstrip().endswith("lab.close()"), "no engines are left behind"
+    of = notebook.metadata.get("gcylon_lab", {}).get("outputs_of")
+    assert of == outputs.digest(notebook), "python -m pytest tests/notebooks --keep-outputs writes them anew"
+    assert not [output for output in kept if output.output_type == "error"]
+    assert all(expected in printed(notebook) for expected in SHOWN[path.stem])
+    assert kept and all("application/vnd.jupyter.widget-view+json" not in output.get("data", {}) for output in kept)
+    assert path.stat().st_size < LARGEST
 
 
 @pytest.mark.mpi
