@@ -66,6 +66,8 @@ def test_its_cells_run(
     keeps, shown = pytestconfig.getoption("--keep-outputs", default=False) and path != APPLICATION, []
     for number, cell in enumerate(lab.code_cells(), 1):
         if keeps and number == count:  # the last one ends the ranks, and all that is live
+            page.set_viewport_size({"width": 1366, "height": 2600})  # what is scrolled away is in no picture
+            page.wait_for_timeout(2500)
             shown = [outputs.pictures_of(one) for one in lab.code_cells()[:-1]]
         lab.run(cell)
         cell.evaluate("node => node.scrollIntoView({block: 'end'})")

@@ -224,7 +224,8 @@ def _place_axes(
         "bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 11},
         "itemwidth": 30,
-        "visible": not slot.folded,
+        # plotly.js leaves a legend whose last entry has gone where it last was.
+        "visible": not slot.folded and any(trace.get("showlegend", True) for trace in panel.traces),
     }
 
 
