@@ -329,6 +329,40 @@ def test_what_a_table_is_to_be_made_of_stays_until_then() -> None:
     assert 0 == none < made < table / 10
 
 
+def given_up_unmade() -> tuple[int, Any]:
+    table = own_table()
+    few = table.filter(col("g") < 10)
+    held_by_an_error = few._part  # as the frames of a failed verb hold it
+    del table
+    few.release()
+    return current().budget.used_bytes, held_by_an_error
+
+
+@REMEMBERS
+def test_what_nobody_can_use_any_more_is_freed_though_an_error_refers_to_it() -> None:
+    assert [used for used, _ in World("threads", 2).run(given_up_unmade)] == [0, 0]
+
+
+def looks_alone_in_vain() -> tuple[int, int | None]:
+    few, backend = own_table().filter(col("g") < 10), current().workspace.backend
+
+    def fails(*_: Any) -> Any:
+        raise ArgumentError("planted")
+
+    backend.filter = fails  # type: ignore[method-assign]
+    with pytest.raises(ArgumentError, match="planted") as caught:
+        len(few)
+    del backend.filter
+    return current().rank, caught.value.rank
+
+
+@REMEMBERS
+@pytest.mark.parametrize("world", FEW, ids=str)
+def test_a_rank_that_looks_alone_is_named(world: World) -> None:
+    for rank, named in world.run(looks_alone_in_vain):
+        assert named == rank
+
+
 def shown_by_another() -> tuple[int, int]:
     table, other = own_table(), own_table()
     both = table.concat(other)

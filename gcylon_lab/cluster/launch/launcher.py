@@ -147,7 +147,7 @@ class Launcher:
             If a process ends or the time is over, with the launcher's output.
         """
         try:
-            say(f"Starting {self._count(self.n)}: the controller")
+            say(f"{self._starts}: the controller")
             self._forget_controller()
             runtime_dirs.renew_shared_memory(self.home)  # before the guard's command line tells its name
             runtime_dirs.renew_sockets(self.home)
@@ -429,14 +429,14 @@ class Launcher:
         keeping = {name: value for name, value in KEEPING_FREED.items() if name not in os.environ}
         return self.mpi.environment | keeping | on_this_host | self.environment | self._variables()
 
-    @staticmethod
-    def _count(n: int) -> str:
-        return f"{n} rank{'s' * (n != 1)}"
+    @property
+    def _starts(self) -> str:
+        return f"Starting {self.n} rank{'s' * (self.n != 1)}"
 
     def _wait_for_engines(self, client: Any, say: Say) -> None:
         deadline = time.monotonic() + self.start_timeout_s
         while (there := len(client.ids)) < self.n:
-            say(f"Starting {self._count(self.n)}: {there} of {self.n} connected")
+            say(f"{self._starts}: {there} of {self.n} connected")
             if not self.is_running():
                 raise self._start_error("The engines' launcher ended before all engines had started.")
             if time.monotonic() > deadline:

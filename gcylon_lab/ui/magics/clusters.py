@@ -133,7 +133,6 @@ def _started(name: str, n: int | None, settings: Sequence[str], options: argpars
     if options.attach:
         return Cluster.attach(known_as)
     config = changed(GcylonConfig.from_environment(), settings)  # what is wrong is said before engines start
-    print(f"Starting {n if n is not None else 'the'} rank{'s' * (n != 1)} …")
     return Cluster(
         n,
         config=config,
