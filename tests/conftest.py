@@ -8,6 +8,7 @@ import re
 import signal
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from engines import on_gpus, pytest_generate_tests  # noqa: F401
 from worlds import World
 
 from gcylon_lab.memory.nvml import count_gpus
+from gcylon_lab.profiling import set_recorder
+from gcylon_lab.runtime.context import opened
 
 # What ranks of tests compile is shared by them, and leaves nothing in the folder of the person who runs them.
 KERNELS = tempfile.TemporaryDirectory(prefix="kernels-")
@@ -40,6 +43,18 @@ def _few_to_collect() -> None:
     that look whether something is freed collect often."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_open() -> Iterator[None]:
+    """Fail a test that leaves a context, or its recorder, open in this process: tests of another file would meet it."""
+    yield
+    left = opened()
+    while (context := opened()) is not None:
+        context.close()
+    recorder = set_recorder(None)
+    assert left is None, f"the test left a context open: {left}"
+    assert recorder is None, f"the test left a recorder on: {recorder}"
 
 
 @pytest.fixture(params=EVERY_WORLD, ids=str)

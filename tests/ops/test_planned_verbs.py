@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -35,6 +36,13 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "difference": ((TABLE,), {}),
     "concat": (([TABLE, TABLE],), {"join": "inner"}),
 }
+
+
+@pytest.fixture(autouse=True)
+def _one_rank() -> Iterator[None]:
+    """A context for the tables of a test, in this process."""
+    with gl.initialize(sample_hz=0):
+        yield
 
 
 def arguments(verb: str, table: Any) -> tuple[list[Any], dict[str, Any]]:
