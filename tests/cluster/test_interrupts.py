@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,10 @@ from gcylon_lab.cluster.channel import channel as channels
 from gcylon_lab.cluster.channel.channel import Channel
 from gcylon_lab.cluster.channel.interrupts import undisturbed
 from gcylon_lab.cluster.channel.waiting import Waiter
+from gcylon_lab.cluster.engine.engine import Engine
 from gcylon_lab.cluster.handles.handle import DistTable
+from gcylon_lab.cluster.messages import Request
+from gcylon_lab.comm.transport import INTERRUPTED
 from gcylon_lab.errors import ClusterDegraded, ColumnMissing, DeadlineExceeded, RankLost, Revoked
 
 SOON_S = 20.0
@@ -45,6 +49,34 @@ def test_an_interrupt_takes_effect_at_the_end_of_what_must_not_be_cut() -> None:
         interrupt_here()
         done.append(1)
     assert done == [1] and signal.getsignal(signal.SIGINT) is handler
+
+
+class SignalInBetween:
+    """A lock that lets a request begin just before whoever takes it first has it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.lock = engine, engine._turn
+
+    def __enter__(self) -> None:
+        self.engine._turn = self.lock
+        self.engine.begin("call")
+        self.lock.acquire()
+
+    def __exit__(self, *unused: object) -> None:
+        self.lock.release()
+
+
+def test_a_rank_that_a_signal_met_as_its_request_began_says_that_it_was_interrupted() -> None:
+    def waits() -> None:
+        raise Revoked(INTERRUPTED, rank=0)
+
+    with gl.initialize(sample_hz=0) as context:
+        engine = Engine(context, SimpleNamespace(shell=SimpleNamespace(user_ns={})))
+        engine._turn = SignalInBetween(engine)  # type: ignore[assignment]
+        engine.signalled()
+        assert engine.revoked
+        reply = engine.serve(Request("run"), waits)
+    assert reply.error is not None and reply.error["message"] == "Rank 0 was interrupted in 'run'."
 
 
 @pytest.mark.parametrize("kept", [signal.SIG_IGN, signal.SIG_DFL])

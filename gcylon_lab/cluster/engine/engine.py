@@ -104,9 +104,10 @@ class Engine:
 
     def begin(self, what: str) -> None:
         """A request of the shell channel begins."""
-        self.running = what
-        self._signalled = False
-        self.requests += 1
+        with self._turn:  # a signal comes before it or in it: its revoke and what is said of it go together
+            self.running = what
+            self._signalled = False
+            self.requests += 1
 
     def free(self, why: str, advice: str) -> None:
         """Leave the operation that this rank is in, with an error that says why; from another thread."""
@@ -142,8 +143,9 @@ class Engine:
 
     def signalled(self) -> None:
         """A SIGINT came, here and perhaps nowhere else."""
-        self._signalled = True
-        self.interrupted()
+        with self._turn:
+            self._signalled = True
+            self.interrupted()
 
     def interrupted(self) -> None:
         """Free all ranks, if this one is at work: an idle one keeps nobody waiting."""
