@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
+from ...api import readers
 from ...api.verbs.arguments import fitted
+from ...backends.protocol.methods.signatures import fit
 from ...config import GcylonConfig
 from ...errors import ReadError, warn
-from ..handles.forwarding import absolute
+from ..handles.forwarding import absolute, handle_doc
 from ..messages import Request
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ...api.table import Table
     from ...formats.in_memory import InMemory
     from ...formats.row_filters import Filters
     from ...operators.io.read_estimate import ReadEstimate
@@ -23,7 +28,25 @@ if TYPE_CHECKING:
     from .appender import DistAppender
     from .session import Session
 
+P = ParamSpec("P")
+
 _FIRST_ROWS = 4096  # of a row group, whose width is taken for that of others
+
+
+def _reader(verb: Callable[P, Table]) -> Callable[Concatenate[Any, P], DistTable]:
+    """A reader of `gcylon_lab`, as a cluster's method: what cannot be used is said here, and its ranks read."""
+    signature = inspect.signature(verb)
+
+    @functools.wraps(verb)
+    def call(self: Readers, /, *args: Any, **kwargs: Any) -> DistTable:
+        bound = fit(verb.__name__, signature, args, kwargs)
+        bound.apply_defaults()
+        return self._read(verb.__name__, **bound.arguments)
+
+    given = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *signature.parameters.values()]
+    call.__signature__ = signature.replace(parameters=given, return_annotation="DistTable")  # type: ignore[attr-defined]
+    call.__doc__ = handle_doc(verb)
+    return call
 
 
 class Readers:
@@ -31,33 +54,10 @@ class Readers:
 
     _session: Session
 
-    @fitted
-    def read_parquet(
-        self,
-        paths: str | Sequence[str],
-        columns: str | Sequence[str] | None = None,
-        *,
-        filters: Filters = None,
-        storage_options: Mapping[str, Any] | None = None,
-        config: GcylonConfig | None = None,
-    ) -> DistTable:
-        """Read parquet files, row groups spread evenly over the ranks in file order; as `gcylon_lab.read_parquet`.
-
-        Parameters
-        ----------
-        paths : str or sequence of str
-            Files, folders or patterns, or URLs of such that fsspec knows. Folders ``key=value`` become columns.
-        columns : str or sequence of str, optional
-            Only these.
-        filters : Expression or list, optional
-            Only rows of which it holds: ``gl.col("x") > 3``, or tuples as pandas takes them. Row groups and files that
-            statistics and folders' names rule out are not read; `DistTable.explain` says how many.
-        storage_options : mapping, optional
-            For the filesystem of URLs, as fsspec takes them.
-        config : GcylonConfig, optional
-            The live one by default.
-        """
-        return self._read("read_parquet", paths, columns, filters, storage_options, config)
+    read_parquet = _reader(readers.read_parquet)
+    read_csv = _reader(readers.read_csv)
+    read_json = _reader(readers.read_json)
+    read_ipc = _reader(readers.read_ipc)
 
     @fitted
     def plan_read_parquet(
@@ -121,106 +121,6 @@ class Readers:
         on_gpus = session.ranks[0].device != "cpu"
         may_stage = chosen.may_stage(pinned_tier=on_gpus)
         return estimate_read(shares, looked, session.memory, limits, may_stage=may_stage, on_gpus=on_gpus)
-
-    @fitted
-    def read_csv(
-        self,
-        paths: str | Sequence[str],
-        columns: str | Sequence[str] | None = None,
-        *,
-        delimiter: str = ",",
-        header: bool = True,
-        dtype: Mapping[str, Any] | None = None,
-        parse_dates: str | Sequence[str] = (),
-        newlines_in_values: bool = False,
-        quotes: bool = True,
-        filters: Filters = None,
-        storage_options: Mapping[str, Any] | None = None,
-        config: GcylonConfig | None = None,
-    ) -> DistTable:
-        """Read csv files, each split over the ranks at line ends; as `gcylon_lab.read_csv`.
-
-        Parameters
-        ----------
-        paths : str or sequence of str
-            Files, folders or patterns.
-        columns : str or sequence of str, optional
-            Only these.
-        delimiter : str, default ","
-        header : bool, default True
-            Whether the first line of each file names the columns.
-        dtype : mapping of str to dtype, optional
-            Dtypes of columns; those of others come from the first megabytes of the first file.
-        parse_dates : str or sequence of str, optional
-            Columns to read as datetimes: of UTC where they have offsets from it.
-        newlines_in_values : bool, default False
-            Whether each file goes to one rank whole. Line ends inside quotes need it only where a quoted value of
-            more than a MiB lies where a file is split over the ranks, which is an error otherwise.
-        quotes : bool, default True
-            Whether double quotes enclose values.
-        filters, storage_options
-            As for `read_parquet`.
-        config : GcylonConfig, optional
-            The live one by default.
-        """
-        from ...formats.reader_options import csv_options, other_delimiter
-
-        options = csv_options(
-            delimiter=delimiter, header=header, dtype=dtype, parse_dates=parse_dates,
-            newlines_in_values=newlines_in_values, quotes=quotes,
-        )  # fmt: skip
-        table = self._read("read_csv", paths, columns, filters, storage_options, config, options)
-        hint = other_delimiter(table.columns, delimiter)
-        if hint:
-            warn(hint)
-        return table
-
-    @fitted
-    def read_json(
-        self,
-        paths: str | Sequence[str],
-        columns: str | Sequence[str] | None = None,
-        *,
-        dtype: Mapping[str, Any] | None = None,
-        parse_dates: str | Sequence[str] = (),
-        filters: Filters = None,
-        storage_options: Mapping[str, Any] | None = None,
-        config: GcylonConfig | None = None,
-    ) -> DistTable:
-        """Read files of one JSON object a line; as `gcylon_lab.read_json`, with its options."""
-        from ...formats.reader_options import text_options
-
-        options = text_options(dtype=dtype, parse_dates=parse_dates)
-        return self._read("read_json", paths, columns, filters, storage_options, config, options)
-
-    @fitted
-    def read_ipc(
-        self,
-        paths: str | Sequence[str] | Any,
-        columns: str | Sequence[str] | None = None,
-        *,
-        filters: Filters = None,
-        storage_options: Mapping[str, Any] | None = None,
-        config: GcylonConfig | None = None,
-    ) -> DistTable:
-        """Read Arrow IPC files and streams, spread evenly over the ranks by rows; as `gcylon_lab.read_ipc`.
-
-        Parameters
-        ----------
-        paths : str or sequence of str, or bytes
-            Files, folders or patterns, or URLs of such. Or the bytes of one file or stream: ``bytes``, another buffer,
-            or ``io.BytesIO``; each rank is sent its rows alone.
-        columns : str or sequence of str, optional
-            Only these.
-        filters, storage_options, config
-            As for `read_parquet`.
-        """
-        from ...formats.in_memory import in_memory
-
-        given = in_memory(paths, storage_options)
-        if given is not None:
-            return self._read_bytes(given, columns, filters, config)
-        return self._read("read_ipc", paths, columns, filters, storage_options, config)
 
     @fitted
     def from_pandas(self, frame: pd.DataFrame, *, config: GcylonConfig | None = None) -> DistTable:
@@ -372,20 +272,31 @@ class Readers:
     def _read(
         self,
         reader: str,
-        paths: str | Sequence[str],
+        *,
+        paths: Any,
         columns: str | Sequence[str] | None,
         filters: Filters,
         storage_options: Mapping[str, Any] | None,
         config: GcylonConfig | None,
-        options: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> DistTable:
-        from ...formats.reader_options import column_list, storage_of
+        from ...formats.in_memory import in_memory
+        from ...formats.reader_options import column_list, csv_options, other_delimiter, storage_of, text_options
         from ...formats.row_filters import condition_of
 
+        given = in_memory(paths, storage_options) if reader == "read_ipc" else None
+        if given is not None:
+            return self._read_bytes(given, columns, filters, config)
+        if options:
+            options = csv_options(**options) if reader == "read_csv" else text_options(**options)
         wanted, condition = column_list("columns", columns), condition_of(filters)
         storage_of(paths, storage_options)  # what cannot be used is said here, without asking the ranks
         more = {"filters": condition, "storage_options": storage_options, "config": config}
-        return self._make(reader, absolute(paths), wanted, **(options or {}), **more)
+        table = self._make(reader, absolute(paths), wanted, **options, **more)
+        hint = other_delimiter(table.columns, options["delimiter"]) if reader == "read_csv" else ""
+        if hint:
+            warn(hint)
+        return table
 
     def _make(self, action: str, *args: Any, **kwargs: Any) -> DistTable:
         from ..handles.handle import DistTable

@@ -225,5 +225,10 @@ def absolute(paths: Any) -> Any:
 
 def _as_method(verb: Callable[..., Any], call: Callable[..., Any]) -> Any:
     method = functools.wraps(verb)(call)
-    method.__doc__ = (verb.__doc__ or "").replace(COLLECTIVE, "", 1)
+    method.__doc__ = handle_doc(verb)
     return method
+
+
+def handle_doc(verb: Callable[..., Any]) -> str:
+    """What is written at a collective, for the notebook, where one call does for all ranks."""
+    return (verb.__doc__ or "").replace(COLLECTIVE, "", 1)
