@@ -37,8 +37,31 @@ _HOMES = {
     ".errors": ("GcylonError",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_INSTEAD = {  # of functions of pandas
-    "DataFrame": "from_pandas(frame) of the cluster",
+_INSTEAD = {  # of functions of pandas and polars
+    "DataFrame": "lab.from_pandas(frame)",
+    "Series": "lab.from_pandas(frame)",
+    "from_dict": "lab.from_columns({'x': [1, 2]})",
+    "date_range": "pd.date_range(...), and lab.from_pandas(frame)",
+    "element": "gl.col('x')",
+    "get_dummies": "t.assign(a=(t.x == 'a').astype('int64')) for each value",
+    "isna": "t.x.isna()",
+    "isnull": "t.x.isna()",
+    "len": "t.groupby('k').size(), or len(t)",
+    "melt": "t.melt(id_vars, value_vars)",
+    "notna": "t.x.notna()",
+    "pivot_table": "t.pivot_table(values, index, columns)",
+    "read_excel": "lab.from_pandas(pd.read_excel(path))",
+    "read_feather": "lab.read_ipc(paths)",
+    "read_pickle": "lab.from_pandas(pd.read_pickle(path))",
+    "read_sql": "lab.from_pandas(pd.read_sql(query, connection))",
+    "read_table": "lab.read_csv(paths, sep='\\t')",
+    "scan_csv": "lab.read_csv(paths)",
+    "scan_ndjson": "lab.read_json(paths)",
+    "scan_parquet": "lab.read_parquet(paths)",
+    "sql": "t.query(text), or DuckDB, which takes t.to_arrow(limit)",
+    "to_timedelta": "t.x.astype('timedelta64[us]')",
+    "unique": "t.x.unique()",
+    **{name: f"t.x.{name}(), or t.groupby('k').agg(y=('x', '{name}'))" for name in ("sum", "mean", "min", "max")},
     "qcut": "gl.cut(t.x, list(t.x.quantile([0, 0.5, 1])), include_lowest=True)",
     "to_datetime": "t.x.astype('datetime64[us]'), or parse_dates= of read_csv",
     "to_numeric": "t.x.astype('float64')",
@@ -121,7 +144,10 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     if name not in _HOME_OF:
-        instead = f": use {_INSTEAD[name]}" if name in _INSTEAD else ""
+        from .config import nearest
+
+        meant = "" if name.startswith("_") else nearest(name, __all__)
+        instead = f": use {_INSTEAD[name]}" if name in _INSTEAD else f": did you mean {meant!r}?" if meant else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}")
     value = getattr(import_module(_HOME_OF[name], __name__), name)
     globals()[name] = value

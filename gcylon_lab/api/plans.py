@@ -15,6 +15,7 @@ from ..errors import GcylonError
 from ..operators.estimate import PLANNED
 from .verbs.arguments import bind
 
+_HOW = {"deterministic", "strategy", "config", "timeout_s"}
 _METHODS = {one.method or one.verb: one for one in PLANNED.values()}
 
 
@@ -70,13 +71,22 @@ class GroupPlans:
     """
 
     def __init__(self, groups: Any) -> None:
-        self.agg: Callable[..., Plan] = groups.plan
+        self.agg: Callable[..., Plan] = functools.update_wrapper(functools.partial(self._agg), groups.agg)
         rows = functools.partial(groups._planned, [Aggregation("size", "size")])
         self.size: Callable[..., Plan] = functools.update_wrapper(rows, groups.size)
-        self._groups = groups
+        self.groups = groups
+
+    def _agg(self, spec: Any = None, **how: Any) -> Plan:
+        if spec is None and not how.keys() - _HOW:  # which groups.plan takes for any functions
+            try:
+                self.groups._wanted(None, {})
+            except GcylonError as error:
+                self.groups._refuse("agg", error)
+        plan: Plan = self.groups.plan(spec, **how)
+        return plan
 
     def __repr__(self) -> str:
-        return f"<plans of {self._groups!r}>"
+        return f"<plans of {self.groups!r}>"
 
 
 def _planning(table: Any, verb: PlannedVerb, method: Callable[..., Any]) -> Callable[..., Plan]:

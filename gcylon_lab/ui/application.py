@@ -15,6 +15,7 @@ from typing import Any
 
 import ipywidgets as w
 
+from ..api.verbs.arguments import fitted
 from ..config import GcylonConfig
 from ..errors import ArgumentError, GcylonError
 from ..units import format_count, format_seconds
@@ -39,6 +40,7 @@ _PATIENCE_S, _EVERY_S = 30.0, 5.0
 _CHOOSE = "choose a file"
 
 
+@fitted
 def app(files: str | Path | Iterable[str | Path], *, ranks: int = 2, config: GcylonConfig | None = None) -> App:
     """Return an application: choose a file, a verb and settings, run it, and see the ranks at work below.
 

@@ -58,7 +58,7 @@ class Dashboard(FollowingWidget):
     >>> gl.Dashboard(lab).dock()                                     # doctest: +SKIP
     """
 
-    def __init__(self, source: Any, *, compact: bool = False) -> None:
+    def __init__(self, source: Any = None, *, compact: bool = False) -> None:
         self.compact = w.ToggleButton(
             value=compact, description="compact", layout=w.Layout(width="84px"),
             tooltip="One screen: memory, phases, and what runs",

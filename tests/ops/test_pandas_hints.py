@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -37,7 +39,9 @@ def names_of(*owners: Any) -> set[str]:
     ids=["Table", "DistTable", "GroupBy", "Column", "Cluster"],
 )
 def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, instead: dict[str, str]) -> None:
-    there = names_of(owner, gl.Table, GroupBy, Expression, TextMethods, TimeFields, Then, When, pd.DataFrame, pd, gl)
+    there = names_of(
+        owner, gl.Table, GroupBy, Expression, TextMethods, TimeFields, Then, When, pd.DataFrame, pd, gl, np, builtins
+    )
     assert not set(instead) & set(dir(owner))
     for name, text in instead.items():
         named = set(re.findall(r"([a-zA-Z_]\w*)\(", text)) - {"f", "replace", "floor"}
@@ -50,17 +54,17 @@ def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, inste
         (lambda t: t.memory_usage(), AttributeError, r"use nbytes, tiers, or info\(\)$"),
         (lambda t: t.rolling(3), AttributeError, r"gl.col\('x'\).rolling\(3\).mean\(\)"),
         (lambda t: t.resample("D"), TypeError, r"^resample\(\) missing a required argument: 'on'"),
-        (lambda t: t.resample("fortnight", on="x"), ArgumentError, r"one of W, MS, QS, YS, D, h"),
+        (lambda t: t.resample("fortnight", on="x"), ArgumentError, r"one of W, MS, QS, YS, ME, QE, YE, D, h"),
         (lambda t: t.where(t), ArgumentError, r"a Table of 3 cannot be fitted to the rows"),
         (lambda t: t.select_dtypes("numbers"), ArgumentError, r"'numbers' is no kind of columns"),
         (lambda t: t + t, TypeError, r"objects have no \+: compute with columns"),
         (lambda t: t == 1, TypeError, r"t.equals\(other\) says whether they are equal"),
-        (lambda t: pd.concat([t, t]), TypeError, r"^pd.concat takes frames of pandas, .*use gl.concat\(\[t, u\]\)"),
+        (lambda t: pd.concat([t, t]), TypeError, r"^pd.concat takes data of this process, .*use gl.concat\(\[t, u\]\)"),
         (lambda t: pd.merge(t, t, on="k"), TypeError, r"use t.merge\(other, on='key'\)"),
         (lambda t: t.describ, AttributeError, r"did you mean 'describe'\?"),
         (lambda t: gl.read_csv("x", parse_date=["t"]), TypeError, r"read_csv\(\) .*: did you mean 'parse_dates'\?"),
         (lambda t: t.describe([0.1, 0.9]), ArgumentError, r"Give percentiles=\[0.1, 0.9\]"),
-        (lambda t: t.rename(str.upper), ArgumentError, r"as \{'x': 'y'\}"),
+        (lambda t: t.rename("K"), ArgumentError, r"as \{'x': 'y'\}"),
         (lambda t: t.__delitem__("x"), TypeError, r"or t = t.drop\('x'\)"),
         (lambda t: t.x.plot(), AttributeError, r"use to_pandas\(limit\).plot\(\)"),
         (lambda t: t.x.meen(), AttributeError, r"did you mean 'mean'\?"),

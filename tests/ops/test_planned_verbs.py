@@ -92,7 +92,7 @@ def plans_of_groups() -> list[Any]:
         (planned.agg({"x": "sum"}, config=config), groups.plan({"x": "sum"}, config=config)),
         (planned.agg("mean", deterministic=True, timeout_s=60.0), groups.plan({"x": "mean"})),
         (planned.size(strategy="staged"), groups.plan({"k": "size"}, strategy="staged")),
-        (planned.agg(), table.plan_groupby("k", sort=True)),
+        (groups.plan(), table.plan_groupby("k", sort=True)),
     ]
 
 
@@ -101,6 +101,14 @@ def test_groups_are_planned_with_the_arguments_of_agg_and_size() -> None:
         for plan, same in rank_saw:
             assert plan == same and plan.verb == "groupby" and plan.then.verb == "sort_values"
     assert inspect.signature(GroupBy.plan).parameters.keys() == inspect.signature(GroupBy.agg).parameters.keys()
+
+
+def test_a_plan_asks_for_functions_as_agg_does() -> None:
+    groups = gl.from_local(FRAME).plan.groupby("k")
+    for asked in ({}, {"strategy": "staged"}):
+        with pytest.raises(ArgumentError, match=r"agg\(\) asks for nothing"):
+            groups.agg(**asked)
+    assert groups.agg(total=("x", "sum")).verb == "groupby"
 
 
 def plans_of_computed_keys() -> list[Any]:

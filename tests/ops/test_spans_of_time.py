@@ -17,8 +17,8 @@ from gcylon_lab.runtime.context import current
 
 ALONE = World("single", 1)
 RULES = (
-    "D", "2D", "7D", "30D", "W", "MS", "QS", "YS", "h", "5h", "6h", "7h", "24h", "48h", "7min", "90min", "37s", "10s",
-    "700ms", pd.offsets.Hour(11), pd.offsets.Day(3),
+    "D", "2D", "7D", "30D", "W", "MS", "QS", "YS", "ME", "QE", "YE", "h", "5h", "6h", "7h", "24h", "48h", "7min",
+    "90min", "37s", "10s", "700ms", pd.offsets.Hour(11), pd.offsets.Day(3), pd.offsets.MonthEnd(),
 )  # fmt: skip
 # Both changes of the clocks in the year of these days; Sao Paulo's are at midnight, which is there twice or never.
 ZONES = ("", "Europe/Berlin", "Asia/Kolkata", "America/Sao_Paulo", "Australia/Lord_Howe")

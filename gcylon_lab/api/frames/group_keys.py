@@ -8,13 +8,18 @@ from datetime import timedelta
 from typing import Any
 
 from ...backends.protocol.expressions import Expression, col
-from ...backends.protocol.methods.accessors import CALENDAR_UNITS
+from ...backends.protocol.methods.accessors import CALENDAR_ENDS, CALENDAR_UNITS
 from ...backends.protocol.schema import Label
 from ...engine.exec.keys import listed
 from ...errors import ArgumentError
 
-_UNITS = ("W", "MS", "QS", "YS", "D", "h", "min", "s", "ms")
-_SAME = {"W-SUN": "W", "QS-JAN": "QS", "QS-OCT": "QS", "YS-JAN": "YS", "AS": "YS", "H": "h", "T": "min", "S": "s"}
+_CALENDAR = (*CALENDAR_UNITS, *CALENDAR_ENDS)
+_UNITS = (*_CALENDAR, "D", "h", "min", "s", "ms")
+_SAME = {
+    "W-SUN": "W", "QS-JAN": "QS", "QS-OCT": "QS", "YS-JAN": "YS", "AS": "YS", "H": "h", "T": "min", "S": "s",
+    "M": "ME", "Q": "QE", "Y": "YE", "A": "YE", "QE-DEC": "QE", "YE-DEC": "YE", "1mo": "MS", "1q": "QS", "1y": "YS",
+    "1w": "W", "d": "D",
+}  # fmt: skip
 _DAY = timedelta(days=1)
 _NOTHING = timedelta(0)
 
@@ -61,8 +66,8 @@ def _plain_rule(grouper: Any) -> Any:
 
 
 def span_of_time(key: Any, rule: Any) -> Expression:
-    """The span in which each time of a column is, as pandas names it: by where it begins, a week by its last day. It
-    can be computed once `with_origins` has found where spans begin to count.
+    """The span in which each time of a column is, as pandas names it: by where it begins, a week and what ends with E
+    by its last day. It can be computed once `with_origins` has found where spans begin to count.
 
     Raises
     ------
@@ -73,7 +78,7 @@ def span_of_time(key: Any, rule: Any) -> Expression:
     unit = _SAME.get(text, text)
     plain = unit.lstrip("0123456789")
     number = unit.removesuffix(plain)
-    if key is None or plain not in _UNITS or (plain in _UNITS[:4] and number) or (number and not int(number)):
+    if key is None or plain not in _UNITS or (plain in _CALENDAR and number) or (number and not int(number)):
         raise ArgumentError(
             f"Rows are not grouped by {text!r} of {key!r}.",
             advice=f"Give a column of times, and one of {', '.join(_UNITS)}, the last five also with a number, as "
@@ -108,7 +113,7 @@ def _with_origin(table: Any, key: Expression) -> Expression:
             f"Rows are not grouped by {rule!r} of {column.name!r}, which holds {column.pandas}.",
             advice="Give a column of times, or make one before, as in assign(time=...).",
         )
-    if rule in CALENDAR_UNITS:
+    if rule in _CALENDAR:
         return key  # these count from the calendar
     floor: Expression = times.dt.floor(rule)
     step = pd.Timedelta(rule if rule[0].isdigit() else f"1{rule}")

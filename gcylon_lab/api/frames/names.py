@@ -14,7 +14,7 @@ from ...engine.exec.keys import listed
 from ...errors import ArgumentError
 from ...operators.rowwise.head_tail import checked_rows
 from ..query_text import expression_of
-from ..verbs.brackets import MOST_ROWS, WHOLE_COLUMNS
+from ..verbs.brackets import MOST_ROWS, WHOLE_COLUMNS, plain_label
 from .located import Located, Placed
 from .merge_asof import merge_asof
 from .reshaping import crosstab, melt, pivot_table
@@ -403,13 +403,15 @@ class Frames:
         """See `groupby`."""
         return _of(self).groupby(list(by) if len(by) != 1 else by[0])
 
-    def agg(self, spec: Any) -> Any:
+    def agg(self, spec: Any = None, **named: Any) -> Any:
         """Collective: all ranks call it. Functions of whole columns.
 
         Parameters
         ----------
-        spec : str, list or mapping
+        spec : str, list or mapping, optional
             A function for all columns, or a function for each column.
+        **named
+            Rows of the answer by their names, as ``total=("x", "sum")``.
 
         Returns
         -------
@@ -419,6 +421,11 @@ class Frames:
         import pandas as pd
 
         table = _of(self)
+        if named and spec is None:
+            rows = {name: _column_and_function(name, one) for name, one in named.items()}
+            names = list(dict.fromkeys(label for label, _ in rows.values()))
+            values = {name: {label: _function(table, one)(label)} for name, (label, one) in rows.items()}
+            return pd.DataFrame.from_dict(values, orient="index").reindex(index=list(rows), columns=names)
         if isinstance(spec, Mapping):
             spec = {label: by_name(one) for label, one in spec.items()}
         if isinstance(spec, str):
@@ -433,7 +440,8 @@ class Frames:
         if isinstance(spec, (list, tuple)) and all(isinstance(one, str) for one in spec):
             return pd.DataFrame({one: _function(table, one)() for one in spec}).T
         raise ArgumentError(
-            f"agg got {shown(spec)}.", advice="Give names of functions, as 'mean', ['min', 'max'] or {'x': 'sum'}."
+            f"agg got {shown(spec)}." if spec is not None else "agg() asks for nothing.",
+            advice="Give names of functions, as 'mean', ['min', 'max'] or {'x': 'sum'}, or total=('x', 'sum').",
         )
 
     # ---- to other libraries and files
@@ -513,6 +521,18 @@ def _kinds(given: Any) -> set[str]:
             raise ArgumentError(f"{one!r} is no kind of columns.", advice=f"Expected one of {', '.join(_KINDS)}.")
         kinds.update(_KINDS[plain])
     return kinds
+
+
+def _column_and_function(name: str, given: Any) -> tuple[Label, str]:
+    """What a row of `Frames.agg` is: of which column, and which function."""
+    if hasattr(given, "aggfunc"):  # pandas' NamedAgg
+        given = (given.column, given.aggfunc)
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise ArgumentError(
+            f"Expected a column and a function for {name}, got {shown(given)}.",
+            advice=f"Give for example {name}=('x', 'sum').",
+        )
+    return plain_label(given[0]), by_name(given[1])
 
 
 def _function(table: Any, name: str) -> Callable[..., Any]:

@@ -155,7 +155,8 @@ def _percentiles(name: str, given: Any) -> Any:
 def _names(name: str, given: Any) -> Any:
     if not isinstance(given, Mapping):
         raise ArgumentError(
-            f"Expected a dict of new names, got {shown(given)}.", advice="Give old and new ones, as {'x': 'y'}."
+            f"Expected a dict of new names, got {shown(given)}.",
+            advice="Give old and new ones, as {'x': 'y'}, or a function of names, as str.upper.",
         )
     return given
 
@@ -202,6 +203,12 @@ def _values(name: str, given: Any) -> Any:
 
 def _condition(name: str, given: Any) -> Any:
     check_condition(given)
+    return given
+
+
+def _conditions(name: str, given: tuple[Any, ...]) -> Any:
+    for one in given:
+        check_condition(one)
     return given
 
 
@@ -319,6 +326,7 @@ RULES_OF: dict[tuple[str, str], Rule] = {
     ("value_counts", "columns"): _or_none(_keys),
     ("drop_duplicates", "subset"): _or_none(_keys),
     ("describe", "columns"): _or_none(_described),
+    ("filter", "also"): _conditions,
     ("rename", "columns"): _names,
     ("assign", "columns"): _new_columns,
     ("assign", "named"): _named_columns,
@@ -365,6 +373,8 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
             raise ArgumentError(f"{place}= of {verb} takes no table.", advice="Leave it out, or give a plain value.")
         if verb == "assign" and place in ("columns", "named") and isinstance(given, Mapping):
             given = {label: _of_table(one, args[0]) for label, one in given.items()}
+        if verb == "rename" and place == "columns" and callable(given) and not isinstance(given, Expression):
+            given = {label: given(label) for label in args[0].columns}
         check_own(given, args[0])
         bound.arguments[place] = given = free(plain_label(given) if place in _OF_LABELS else given)
         rule = RULES_OF.get((verb, place)) or RULES.get(place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -300,6 +301,8 @@ class Column(Expression):
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
+            if name == "_typ":
+                refuse_in_pandas()
             raise no_attribute(self, name, OF_COLUMNS)
 
         def __iter__(self) -> Any:
@@ -308,6 +311,52 @@ class Column(Expression):
         def __array__(self, *args: Any, **kwargs: Any) -> Any:
             refuse_in_pandas()
             return np.asarray(self._few(), *args, **kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        """``np.mean(t.x)``, ``np.histogram(t.x)`` and the like are computed on the ranks; see `Expression`."""
+        name = function.__name__
+        if args and args[0] is self and name in _REDUCED_BY_NUMPY and not set(options) - _OF_REDUCED:
+            given = {one: value for one, value in options.items() if one != "axis" or value not in (0, None)}
+            return _REDUCED_BY_NUMPY[name](self, *args[1:], **given)
+        return super().__array_function__(function, types, args, options)
+
+
+def _skipping(function: str) -> Any:
+    return lambda column: getattr(column, function)()
+
+
+def _spread(function: str) -> Any:
+    return lambda column, *, ddof=0: getattr(column, function)(ddof=ddof)
+
+
+def _placed(column: Column, q: Any = 0.5, *, scale: int = 1, skip: bool = False) -> Any:
+    """Quantiles as numpy has them: of a missing value there is none, unless it is skipped."""
+    parts = np.asarray(q) / scale
+    if not skip and column.hasnans:
+        return np.full(parts.shape, np.nan)[()]
+    return column.quantile(float(parts)) if parts.ndim == 0 else np.asarray(column.quantile(parts.tolist()))
+
+
+def _histogram(column: Column, bins: Any = 10, range: Any = None) -> Any:  # noqa: A002 (numpy's name)
+    if range is not None and isinstance(bins, int):
+        low, high = range
+        bins = np.linspace(low, high, bins + 1).tolist()
+    return column.histogram(bins)
+
+
+_OF_REDUCED = {"axis", "bins", "ddof", "q", "range"}
+# By the names of numpy's functions; of missing values as they are for a Series of pandas.
+_REDUCED_BY_NUMPY: dict[str, Any] = {
+    **{name: _skipping(name) for name in ("sum", "mean", "min", "max", "any", "all")},
+    **{f"nan{name}": _skipping(name) for name in ("sum", "mean", "min", "max", "median")},
+    **{"amin": _skipping("min"), "amax": _skipping("max"), "std": _spread("std"), "var": _spread("var")},
+    **{"nanstd": _spread("std"), "nanvar": _spread("var"), "histogram": _histogram},
+    "median": lambda column: _placed(column),
+    "quantile": _placed,
+    "nanquantile": partial(_placed, skip=True),
+    "percentile": partial(_placed, scale=100),
+    "nanpercentile": partial(_placed, scale=100, skip=True),
+}
 
 
 @in_own_words
@@ -318,7 +367,7 @@ class Brackets:
         table: Any = self
         if isinstance(key, Expression):
             return table.filter(key)
-        if isinstance(key, (str, int)) and not isinstance(key, bool):
+        if isinstance(key, (str, int)):
             try:
                 check_labels([key], table.columns)
             except ColumnMissing as error:

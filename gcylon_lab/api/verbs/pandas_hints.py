@@ -8,6 +8,8 @@ from types import FrameType
 from typing import Any
 
 from ...backends.protocol.aggregation import FUNCTIONS
+from ...backends.protocol.column import shown_labels
+from ...backends.protocol.methods.other_names import OF_EXPRESSIONS
 from ...config import nearest
 from ...errors import ColumnMissing
 
@@ -17,74 +19,170 @@ _TO_DISK = "to_pandas(limit), or write_parquet(folder), write_csv(folder)"
 
 _COUNTS = frozenset(("count", "proportion", "size"))  # columns beside values, which pandas has as labels of rows
 
+_SHOWN = 6  # columns, in the words of an error
+
 _DEEP = 12  # frames that pandas has between a function and its look at an argument
 
 _HERE = {
     "T": "to_pandas(limit).T",
+    "aggregate": "agg({'x': 'sum'})",
+    "align": "join(other, on=keys)",
     "append": "concat(others)",
     "apply": "map_parts(f), or assign(y=gl.col('x') * 2)",
     "applymap": "map_parts(f), or assign(y=gl.col('x') * 2)",
+    "arrow": "to_arrow(limit)",
+    "asfreq": "resample(rule, on='time')",
     "at": "filter(gl.col('x') > 0) and select(columns)",
+    "at_time": "filter(gl.col('time').dt.hour == 9)",
     "axes": "columns: tables have no index",
+    "between_time": "filter(gl.col('time').dt.hour.between(9, 16))",
+    "bottom_k": "nsmallest(n, 'x')",
+    "boxplot": "describe(), or to_pandas(limit).boxplot()",
+    "cache": "the table itself: results stay on the ranks",
+    "clone": "the table itself: no verb changes it",
+    "collect_schema": "schema, or dtypes",
     "combine_first": "join(other, on=keys, how='outer') and assign(x=gl.col('x_x').fillna(gl.col('x_y')))",
     "compare": "why_not_equal(other)",
     "compute": "to_pandas(); verbs run at once, and nothing waits to be computed",
+    "convert_dtypes": "astype({'x': 'float64'})",
     "cumcount": "reset_index(), which numbers rows",
+    "df": "to_pandas(limit)",
     "distinct": "drop_duplicates() or unique(columns)",
+    "drop_nans": "dropna()",
+    "drop_nulls": "dropna()",
+    "estimated_size": "nbytes",
     "ewm": "to_pandas(limit).ewm(...)",
+    "execute": "to_pandas(limit), or to_arrow(limit)",
     "expanding": "assign(x=gl.col('x').expanding().mean()), and the like",
     "explode": "map_parts(lambda part: part.explode('x'))",
+    "extend": "concat(others)",
+    "fetchall": "to_pandas(limit), or to_dict('records')",
+    "fetchdf": "to_pandas(limit)",
+    "fetchone": "head(1)",
+    "fill_nan": "fillna(0)",
+    "fill_null": "fillna(0)",
     "first": "head(n)",
-    "hist": "to_pandas(limit).hist, or value_counts('x')",
+    "get_column": "t['x']",
+    "glimpse": "head(n), dtypes or info()",
+    "group_by_dynamic": "resample('D', on='time')",
+    "height": "num_rows, or len(t)",
+    "hist": "t.x.histogram(bins), which counts on the ranks, or to_pandas(limit).hist()",
+    "hstack": "assign(y=gl.col('x') * 2), or join(other, on=keys)",
     "iat": "head(n), tail(n) or filter(gl.col('x') > 0)",
     "idxmax": "filter(gl.col('x') == t.max('x')): tables have no index",
     "idxmin": "filter(gl.col('x') == t.min('x')): tables have no index",
     "index": _NO_INDEX,
+    "infer_objects": "astype({'x': 'float64'})",
     "insert": "assign(y=gl.col('x') * 2), and select(columns) for their order",
     "interpolate": "to_pandas(limit).interpolate(), or ffill() and bfill()",
+    "is_duplicated": "duplicated(keep=False)",
+    "is_empty": "empty",
+    "is_unique": "~t.duplicated(keep=False)",
+    "item": "head(1), or a reduction, as t.x.sum()",
     "items": "columns, and select(column) for each",
+    "iter_batches": "to_batches(rows)",
+    "iter_rows": "to_batches(rows), or to_pandas(limit)",
+    "iter_slices": "to_batches(rows)",
     "iterrows": "map_parts(f), or to_pandas(limit)",
     "itertuples": "map_parts(f), or to_pandas(limit)",
+    "join_asof": "merge_asof(other, on='time', by='key')",
+    "join_where": "join(other, how='cross') and filter(condition)",
     "keys": "columns",
+    "kurt": "to_pandas(limit).kurt()",
+    "kurtosis": "to_pandas(limit).kurtosis()",
     "last": "tail(n)",
     "lazy": "the table itself: row-wise verbs wait until rows are needed",
+    "len": "num_rows, or len(t)",
     "limit": "head(n)",
     "map": "map_parts(f), or assign(y=gl.col('x') * 2)",
+    "map_batches": "map_parts(f, by_chunk=True)",
     "map_partitions": "map_parts(f)",
+    "map_rows": "map_parts(f), or assign(y=gl.col('x') * 2)",
+    "max_horizontal": "np.maximum(t.x, t.y)",
+    "mean_horizontal": "(t.x + t.y) / 2",
     "memory_usage": "nbytes, tiers, or info()",
+    "min_horizontal": "np.minimum(t.x, t.y)",
     "mode": "value_counts('x').head(1)",
+    "n_unique": "nunique()",
     "npartitions": "info(): a table has one part on each rank, of some chunks",
+    "null_count": "isna().sum()",
+    "order": "sort_values(by)",
+    "orderBy": "sort_values(by)",
     "order_by": "sort_values(by)",
+    "partition_by": "groupby(keys)",
     "partitions": "map_parts(f), which takes the part of each rank",
     "persist": "the table itself: verbs run at once, and their results stay on the ranks",
     "pivot": _PIVOTED,
+    "pl": "to_polars(limit)",
     "plot": "to_pandas(limit).plot",
     "pop": "select(column) and drop(column)",
+    "printSchema": "dtypes",
+    "prod": "np.exp(np.log(t.x).sum()), or to_pandas(limit).prod()",
+    "product": "np.exp(np.log(t.x).sum()), or to_pandas(limit).prod()",
+    "project": "select(columns), or assign(y=gl.col('x') * 2)",
+    "rechunk": "repartition()",
     "reindex": "select(columns): tables have no index",
+    "remove": "filter(~condition)",
+    "rename_axis": "rename({'x': 'y'}): tables have no index",
+    "reverse": "sort_values(by, ascending=False)",
     "rolling": "assign(x=gl.col('x').rolling(3).mean()), and the like",
+    "row": "iloc[3]",
+    "rows": "to_pandas(limit), or to_dict('records')",
     "sem": "std('x') / count('x') ** 0.5",
-    "set_index": "shuffle(on) or sort_values(by): tables have no index",
+    "set_axis": "rename({'x': 'y'})",
+    "set_index": "columns, as tables have no index: resample('D', on='time'), join(other, on='x'), sort_values('x')",
     "show": "head(n)",
-    "sort": "sort_values(by)",
+    "sink_csv": "write_csv(folder)",
+    "sink_ipc": "write_ipc(folder)",
+    "sink_ndjson": "write_json(folder)",
+    "sink_parquet": "write_parquet(folder)",
     "skew": "to_pandas(limit).skew()",
-    "kurt": "to_pandas(limit).kurt()",
-    "sql": "query(text), or DuckDB, which takes to_arrow(limit)",
+    "slice": "t[5:9]",
+    "sort": "sort_values(by)",
     "sort_index": "sort_values(by): tables have no index",
+    "sql": "query(text), or DuckDB, which takes to_arrow(limit)",
+    "squeeze": "t['x']",
     "stack": "melt(id_vars, value_vars)",
     "str": "gl.col('s').str in filter or assign",
     "style": "to_pandas(limit).style",
+    "sum_horizontal": "t.x + t.y",
     "take": "head(n), tail(n) or filter(gl.col('x') > 0)",
-    "iter_batches": "to_batches(rows)",
+    "to_clipboard": "to_pandas(limit).to_clipboard()",
+    "to_df": "to_pandas(limit)",
+    "to_dicts": "to_dict('records')",
+    "to_dummies": "assign(a=(gl.col('x') == 'a').astype('int64')) for each value",
     "to_excel": _TO_DISK,
+    "to_hdf": _TO_DISK,
+    "to_html": "to_pandas(limit).to_html()",
+    "to_latex": "to_pandas(limit).to_latex()",
+    "to_markdown": "to_pandas(limit).to_markdown()",
+    "to_orc": _TO_DISK,
     "to_pickle": _TO_DISK,
     "to_records": "to_pandas(limit).to_records()",
+    "to_series": "t['x']",
     "to_sql": _TO_DISK,
     "to_string": "to_pandas(limit).to_string()",
+    "to_xarray": "to_pandas(limit).to_xarray()",
     "transform": "assign(y=gl.col('x') * 2), or map_parts(f)",
+    "transpose": "to_pandas(limit).T",
+    "truncate": "filter(gl.col('x') > 0)",
+    "tz_convert": "astype({'time': 'datetime64[us, UTC]'})",
+    "tz_localize": "astype({'time': 'datetime64[us, UTC]'})",
+    "unnest": "map_parts(f)",
+    "unpivot": "melt(id_vars, value_vars)",
     "unstack": _PIVOTED,
     "update": "join(other, on=keys, how='left') and assign(x=gl.col('x_y').fillna(gl.col('x_x')))",
     "values": "to_pandas(limit).to_numpy()",
+    "vstack": "concat(others)",
+    "width": "num_columns",
     "withColumn": "assign(y=gl.col('x') * 2)",
+    "withColumnRenamed": "rename({'x': 'y'})",
+    "with_row_count": "reset_index(), which numbers rows",
+    "with_row_index": "reset_index(), which numbers rows",
+    "write_database": _TO_DISK,
+    "write_excel": _TO_DISK,
+    "write_ndjson": "write_json(folder)",
+    "xs": "filter(gl.col('k') == 1)",
 }
 
 _OF_GROUPS = {
@@ -100,26 +198,58 @@ _OF_GROUPS = {
     "sem": "agg(s=('x', 'std'), n=('x', 'count')) and assign(sem=gl.col('s') / gl.col('n') ** 0.5)",
 }
 
-OF_COLUMNS = {
-    "alias": "t.assign(y=t.x): a column has its name where it is made",
-    "ewm": "to_pandas(limit).ewm(...)",
-    "explode": "t.map_parts(lambda part: part.explode('x'))",
+OF_COLUMNS = OF_EXPRESSIONS | {
+    "arg_max": "t.nlargest(1, 'x'), whose row has it",
+    "arg_min": "t.nsmallest(1, 'x'), whose row has it",
     "argmax": "t.nlargest(1, 'x'), whose row has it",
     "argmin": "t.nsmallest(1, 'x'), whose row has it",
+    "argsort": "t.sort_values('x')",
+    "array": "to_numpy(limit)",
+    "autocorr": "t.x.corr(t.x.shift(1))",
+    "bottom_k": "nsmallest(n)",
+    "convert_dtypes": "astype('float64')",
+    "copy": "the column itself: nothing changes it",
+    "drop_nulls": "dropna()",
+    "duplicated": "t.duplicated('x')",
+    "ewm": "to_pandas(limit).ewm(...)",
+    "factorize": "t.groupby('x').ngroup()",
+    "filter": "t.filter(condition), or t[condition]['x']",
+    "first": "head(1)",
+    "groupby": "t.groupby(keys)",
+    "has_nulls": "hasnans",
+    "hist": "histogram(bins), which counts on the ranks, or to_pandas(limit).hist()",
     "idxmax": "t.nlargest(1, 'x'): tables have no index",
     "idxmin": "t.nsmallest(1, 'x'): tables have no index",
-    "interpolate": "to_pandas(limit).interpolate(), or ffill() and bfill()",
-    "kurt": "to_pandas(limit).kurt()",
-    "skew": "to_pandas(limit).skew()",
-    "to_frame": "to_table()",
-    "tz_localize": "astype('datetime64[ns, UTC]')",
-    "apply": "t.map_parts(f), or what is computed of columns, as t.x * 2",
-    "groupby": "t.groupby(keys)",
-    "hist": "to_pandas(limit).hist()",
     "iloc": "head(n) or tolist(limit)",
+    "index": "head(n): tables have no index",
+    "is_monotonic_increasing": "(t.x.diff() < 0).any(), which says whether it is not",
+    "item": "head(1), or a reduction, as t.x.sum()",
+    "items": "tolist(limit)",
+    "kurt": "to_pandas(limit).kurt()",
+    "last": "tail(1)",
+    "len": "count(), or len(t.x)",
+    "limit": "head(n)",
     "loc": "t[condition]['x'], or head(n)",
+    "n_unique": "nunique()",
+    "null_count": "isna().sum()",
     "plot": "to_pandas(limit).plot()",
+    "prod": "np.exp(np.log(t.x).sum()), or to_pandas(limit).prod()",
+    "resample": "t.resample('D', on='time')['x']",
+    "reset_index": "to_table(), or head(n): tables have no index",
+    "sample": "t.sample(n)['x']",
+    "searchsorted": "gl.cut(t.x, bins, labels=False)",
+    "skew": "to_pandas(limit).skew()",
+    "sort": "sort_values()",
+    "sort_index": "sort_values(): tables have no index",
+    "to_arrow": "to_table().to_arrow(limit)",
+    "to_csv": "to_table().write_csv(folder), or to_pandas(limit).to_csv(path)",
+    "to_dict": "to_pandas(limit).to_dict()",
+    "to_frame": "to_table()",
     "to_list": "tolist(limit)",
+    "to_parquet": "to_table().write_parquet(folder)",
+    "top_k": "nlargest(n)",
+    "tz_localize": "astype('datetime64[ns, UTC]')",
+    "unique_counts": "value_counts()",
 }
 
 
@@ -131,7 +261,23 @@ def no_attribute(table: Any, name: str, instead: Mapping[str, str] = _HERE) -> A
     elif meant := nearest_verb(table, name):
         # Without the object, so that Python does not say the same once more where it shows it; IPython never does.
         return AttributeError(f"{said}: did you mean {meant!r}?")
+    elif not name.startswith("_"):
+        said += _what_there_is(table)
     return AttributeError(said, name=name, obj=table)
+
+
+def _what_there_is(table: Any) -> str:
+    """Where to look, for a name that resembles none, as the end of a sentence."""
+    if not hasattr(type(table), "released"):  # a column
+        return ": dir(t.x) lists its methods, and t.map_parts(f) runs what pandas has on each rank's rows"
+    if table.released:
+        return ""
+    names = table.columns
+    shown = shown_labels(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    return (
+        f": it is no column ({shown}) and no verb, which dir(t) lists; t.map_parts(f) runs what pandas has on each "
+        "rank's rows, and to_pandas(limit) brings rows here"
+    )
 
 
 def nearest_verb(table: Any, name: str) -> str:
@@ -150,6 +296,8 @@ def nearest_verb(table: Any, name: str) -> str:
 def nearest_label(name: Any, columns: Iterable[Any]) -> str:
     """The column that a mistyped label was probably meant to be, whatever its capitals; "" where none is near."""
     known = {one.lower(): one for one in columns if isinstance(one, str)}
+    if isinstance(name, bool):  # which a pivot has as text
+        name = str(name)
     return known.get(nearest(name.lower(), known), "") if isinstance(name, str) else ""
 
 
@@ -207,7 +355,17 @@ _OF_PANDAS = {
     "get_dummies": "t.assign(a=(t.x == 'a').astype('int64')) for each value",
     "cut": "gl.cut(t.x, bins)",
     "qcut": "gl.cut(t.x, list(t.x.quantile([0, 0.5, 1])), include_lowest=True)",
+    "factorize": "t.groupby('x').ngroup()",
+    "isna": "t.x.isna()",
+    "notna": "t.x.notna()",
+    "to_datetime": "t.x.astype('datetime64[us]'), or parse_dates= of read_csv",
+    "to_numeric": "t.x.astype('float64')",
+    "to_timedelta": "t.x.astype('timedelta64[us]')",
+    "unique": "t.x.unique()",
+    "value_counts": "t.x.value_counts()",
 }
+_OF_TABLES = "pandas.core.reshape."
+_OF_COLUMNS = ("pandas.core.tools.", "pandas.core.algorithms", "pandas.core.dtypes.missing")  # which pandas calls too
 
 
 def refuse_in_pandas() -> None:
@@ -221,13 +379,18 @@ def refuse_in_pandas() -> None:
     for _ in range(_DEEP):
         if frame is None:
             return
-        name = frame.f_code.co_name
-        if name in _OF_PANDAS and frame.f_globals.get("__name__", "").startswith("pandas.core.reshape."):
+        name, module, caller = frame.f_code.co_name, _module(frame), _module(frame.f_back)
+        asked = module.startswith(_OF_COLUMNS) and not caller.startswith("pandas.core.")
+        if name in _OF_PANDAS and (asked or module.startswith(_OF_TABLES)):
             raise TypeError(
-                f"pd.{name} takes frames of pandas, and this table is on the ranks: use {_OF_PANDAS[name]}, or give it "
-                "to_pandas(limit)"
+                f"pd.{name} takes data of this process, and this table is on the ranks: use {_OF_PANDAS[name]}, or "
+                "give it to_pandas(limit)"
             )
         frame = frame.f_back
+
+
+def _module(frame: FrameType | None) -> str:
+    return frame.f_globals.get("__name__", "") if frame is not None else ""
 
 
 def no_new_item(table: Any) -> TypeError:

@@ -76,8 +76,8 @@ class RowVerbs(Verbs):
 
         Parameters
         ----------
-        columns : mapping of label to label
-            Old names and new ones; the other columns keep theirs.
+        columns : mapping of label to label, or callable
+            Old names and new ones; the other columns keep theirs. A function gives each column's new name.
         timeout_s : float, optional
             Seconds until `DeadlineExceeded`.
 
@@ -88,7 +88,7 @@ class RowVerbs(Verbs):
         Raises
         ------
         ArgumentError
-            If it is no mapping.
+            If it is neither a mapping nor a function.
         DuplicateColumns
             If two columns would have one name.
         """
@@ -103,7 +103,7 @@ class RowVerbs(Verbs):
     def filter(
         self,
         condition: Expression,
-        *,
+        *also: Expression,
         strategy: str = "auto",
         config: GcylonConfig | None = None,
         timeout_s: float | None = None,
@@ -114,6 +114,8 @@ class RowVerbs(Verbs):
         ----------
         condition : Expression
             Such as ``(gl.col("x") > 3) & gl.col("s").notna()``. Where it is missing, it does not hold.
+        *also : Expression
+            Further ones; all must hold.
         strategy : {"auto", "direct", "staged"}
             Whether the result is held on the device tier; ``auto`` does as long as a part of the budget is free.
         config : GcylonConfig, optional
@@ -133,6 +135,7 @@ class RowVerbs(Verbs):
             If it is no condition, or cannot be computed of these dtypes.
         """
         options = RunOptions(strategy, config, timeout_s)
+        condition = reduce(lambda a, b: a & b, also, condition)
         later = self._later(lambda schema: Filter(condition)) if options == AUTO else None
         if later is not None:
             return later

@@ -10,9 +10,10 @@ import numpy as np
 
 from ...errors import ArgumentError
 from ..protocol.expressions import SYMBOLS, Expression
-from ..protocol.methods.accessors import CALENDAR_UNITS
+from ..protocol.methods.accessors import CALENDAR_ENDS, CALENDAR_UNITS
 from ..protocol.schema import Label
 
+_LATER_DAYS = {"MS": 32, "QS": 93, "YS": 367}  # after its first day the next one has begun, and no later one
 _SINCE_3_1 = {"weekday": "day_of_week", "dayofyear": "day_of_year"}
 
 
@@ -92,6 +93,8 @@ def _of_times(name: str, times: Any, *arguments: Any) -> Any:
         return _of_plain_times(times, _by_own_clock, lambda local: _calendar_floor(local, arguments[0]))
     if name == "span":
         return _of_plain_times(times, _span, *arguments)
+    if name == "date":
+        return _dates(times)
     if name == "week":
         return times.dt.isocalendar().week.astype("Int32" if times.hasnans else "int32")
     newer = _SINCE_3_1.get(name, name)  # the old names warn there
@@ -107,6 +110,14 @@ def _of_plain_times(times: Any, function: Callable[..., Any], *arguments: Any) -
     unit, zone = getattr(arrow, "unit", "s"), getattr(arrow, "tz", None)  # dates have neither
     made = function(times.astype(f"datetime64[{unit}, {zone}]" if zone else f"datetime64[{unit}]"), *arguments)
     return made.astype(times.dtype) if hasattr(arrow, "tz") else made
+
+
+def _dates(times: Any) -> Any:
+    """The day of each time, by its own clock."""
+    if not type(times).__module__.startswith("pandas"):
+        raise ArgumentError("cuDF has no dates.", advice="Use .dt.floor('D'), the time at which the day began.")
+    zone = getattr(times.dtype, "tz", None) or getattr(getattr(times.dtype, "pyarrow_dtype", None), "tz", None)
+    return (times.dt.tz_localize(None) if zone else times).astype("date32[day][pyarrow]")
 
 
 def _by_own_clock(times: Any, function: Callable[[Any], Any]) -> Any:
@@ -126,10 +137,13 @@ def _by_own_clock(times: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def _span(times: Any, rule: str, origin: Any) -> Any:
-    """What pandas calls the span of each time: by where it begins, counted from a midnight; a week by its last day."""
+    """What pandas calls the span of each time: by where it begins, counted from a midnight; a week by its last day, as
+    months, quarters and years where their ends are asked for."""
     if rule in CALENDAR_UNITS:
         more = np.timedelta64(6 if rule == "W" else 0, "D").astype("timedelta64[s]")
         return _by_own_clock(times, lambda local: _calendar_floor(local, rule) + more)
+    if rule in CALENDAR_ENDS:
+        return _by_own_clock(times, lambda local: _calendar_end(local, CALENDAR_ENDS[rule]))
     unit = rule.lstrip("0123456789")
     short: Any = "m" if unit == "min" else unit  # as numpy calls it
     step: Any = np.timedelta64(int(rule.removesuffix(unit) or 1), short)
@@ -170,6 +184,12 @@ def _calendar_floor(times: Any, unit: str) -> Any:
         before = before - _days(before.dt.day - 1)
         months = months.where(months.dt.month % 3 == 1, before)
     return months
+
+
+def _calendar_end(times: Any, unit: str) -> Any:
+    """The last day of the month, quarter or year that begins with a unit."""
+    later = _calendar_floor(times, unit) + _days(_LATER_DAYS[unit])
+    return _calendar_floor(later, unit) - _days(1)
 
 
 def _days(number: Any) -> Any:

@@ -6,6 +6,7 @@ have the methods of pandas, so that dtypes and missing values are those of panda
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from ...errors import ArgumentError
 from .column import Label
 from .methods.accessors import TextMethods, TimeFields
 from .methods.named_operators import NamedOperators
+from .methods.other_names import instead_of
 from .methods.rolling import Expanding, Rolling
 from .methods.signatures import in_own_words
 from .scalars import check_choice, check_flags, check_single_values, listed_values, whole_number
@@ -34,6 +36,29 @@ _NUMPY_OPERATORS = {
     "bitwise_or": "or_", "logical_or": "or_", "bitwise_xor": "xor", "invert": "invert", "logical_not": "invert",
     "negative": "neg", "absolute": "abs", "isnan": "isna",
 }  # fmt: skip
+_METHODS_OF_NUMPY = {
+    "round": "round", "around": "round", "clip": "clip", "isin": "isin", "cumsum": "cumsum", "cumprod": "cumprod",
+}  # fmt: skip
+_INSTEAD_OF_NUMPY = {
+    "append": "gl.concat([t, u])",
+    "argmax": "t.nlargest(1, 'x')",
+    "argmin": "t.nsmallest(1, 'x')",
+    "argsort": "t.sort_values('x')",
+    "bincount": "t.x.value_counts()",
+    "concatenate": "gl.concat([t, u])",
+    "corrcoef": "t.x.corr(t.y)",
+    "count_nonzero": "(t.x != 0).sum()",
+    "cov": "t.x.cov(t.y)",
+    "diff": "t.x.diff()",
+    "digitize": "gl.cut(t.x, bins, labels=False)",
+    "histogram2d": "gl.crosstab(gl.cut(t.x, 10), gl.cut(t.y, 10))",
+    "nan_to_num": "t.x.fillna(0)",
+    "prod": "np.exp(np.log(t.x).sum())",
+    "ptp": "t.x.max() - t.x.min()",
+    "searchsorted": "gl.cut(t.x, bins, labels=False)",
+    "sort": "t.x.sort_values()",
+    "unique": "t.x.unique()",
+}
 _OF_WHOLE_COLUMNS = (
     "sum", "mean", "min", "max", "count", "std", "var", "median", "quantile", "nunique", "any", "all",
 )  # fmt: skip
@@ -135,6 +160,10 @@ class Expression(NamedOperators):
     def __array_ufunc__(self, ufunc: Any, method: builtin_str, *inputs: Any, **options: Any) -> Expression:
         """``np.log(gl.col("x"))``, and operators whose left side is a number of numpy's."""
         name = ufunc.__name__
+        if name in ("maximum", "minimum") and method == "__call__" and not options:
+            first, second = inputs if isinstance(inputs[0], Expression) else inputs[::-1]
+            chosen: Expression = first >= second if name == "maximum" else first <= second
+            return self._of_values("where", first, chosen | first.isna(), second)
         if method != "__call__" or options or name not in (*_OF_NUMPY, *_NUMPY_OPERATORS):
             raise ArgumentError(
                 f"np.{name} of {inputs[0]!r} is not computed on the ranks.",
@@ -145,15 +174,27 @@ class Expression(NamedOperators):
         return self._of_values(f"np.{name}" if name in _OF_NUMPY else _NUMPY_OPERATORS[name], *given)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        """``np.where(condition, a, b)``; other functions of arrays are refused."""
-        if function.__name__ == "where" and len(args) == 3 and not options:
-            first = args[1] if isinstance(args[1], Expression) else lit(args[1])
-            made = first.where(args[0], args[2])
-            return self._made(made.operation, *made.arguments)
-        raise ArgumentError(
-            f"np.{function.__name__} of {self!r} is not computed on the ranks.",
-            advice="Give it to_pandas(limit) or to_numpy(limit) of a column, or run it in map_parts.",
-        )
+        """``np.where(condition, a, b)``, ``np.select``, and what is a method by the same name; others are refused."""
+        name = function.__name__
+        if name == "where" and len(args) == 3 and not options:
+            return self._chosen([args[0]], [args[1]], args[2])
+        if name == "select":
+            return self._chosen(*inspect.signature(function).bind(*args, **options).args)
+        if name in _METHODS_OF_NUMPY and args and args[0] is self:
+            return getattr(self, _METHODS_OF_NUMPY[name])(*args[1:], **options)
+        advice = "Give it to_pandas(limit) or to_numpy(limit) of a column, or run it in map_parts."
+        if name in _INSTEAD_OF_NUMPY:
+            advice = f"Use {_INSTEAD_OF_NUMPY[name]}, or give it to_pandas(limit)."
+        raise ArgumentError(f"np.{name} of {self!r} is not computed on the ranks.", advice=advice)
+
+    def _chosen(self, conditions: Sequence[Any], values: Sequence[Any], otherwise: Any = 0) -> Expression:
+        """The value of the first condition that holds."""
+        if len(conditions) != len(values):
+            raise ArgumentError(f"There are {len(conditions)} conditions, and {len(values)} values.")
+        made = otherwise
+        for condition, value in reversed(list(zip(conditions, values, strict=True))):
+            made = (value if isinstance(value, Expression) else lit(value)).where(condition, made)
+        return self._made(made.operation, *made.arguments)
 
     def __invert__(self) -> Expression:
         return self._made("invert", self)
@@ -438,8 +479,8 @@ class Expression(NamedOperators):
 
         def __getattr__(self, name: builtin_str) -> Any:
             said = f"an expression has no attribute {name!r}"
-            if name == "alias":
-                said += ": it is named where a column is made of it, as t.assign(y=gl.col('x') * 2)"
+            if name not in _OF_WHOLE_COLUMNS:
+                said += instead_of(name, dir(type(self)))
             if name in _OF_WHOLE_COLUMNS:
                 column = self.arguments[0] if self.operation == "col" else "x"
                 said += (

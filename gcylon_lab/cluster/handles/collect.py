@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +91,36 @@ def batches(
         ranks.clear()
         for at in range(start, stop, each):
             yield _taken(pieces, min(each, stop - at))
+
+
+class Batches(Iterator[Any]):
+    """What ``t.collect()`` gives: frames, one after the other, until `close`.
+
+    Parameters
+    ----------
+    batches : generator
+    """
+
+    def __init__(self, batches: Generator[Any]) -> None:
+        self._batches = batches
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def close(self) -> None:
+        """Take no more of them."""
+        self._batches.close()
+
+    def __repr__(self) -> str:
+        return "<frames of collect(), batch by batch: loop over them; to_pandas(limit) and head(n) give one frame>"
+
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"collect() gives frames batch by batch, which have no {name!r}: loop over them, as in "
+                "'for frame in t.collect():'; t.to_pandas(limit) and t.head(n) give one frame"
+            )
 
 
 def _taken(pieces: deque[Columns], rows: int) -> Columns:

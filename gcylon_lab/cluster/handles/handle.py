@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ...backends.protocol.data import Columns
     from ...backends.protocol.schema import Schema
     from ...engine.plan.plan import Plan
+    from .collect import Batches
 
 
 _COPIES = 2  # rows as they come, and what pandas makes of columns that it holds in another way
@@ -229,7 +230,7 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
         count = self._rows_within(limit, "to_pandas")
         return self._fetch(together=True)[0] if count == self.num_rows else self.head(count)
 
-    def collect(self, batch_rows: int | None = None) -> Iterator[pd.DataFrame]:
+    def collect(self, batch_rows: int | None = None) -> Batches:
         """Give all rows in global order, batch by batch; the notebook holds some tens of megabytes of them at a time.
 
         Between batches the ranks are free: other verbs may run, and the loop may end early.
@@ -251,12 +252,12 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
         """
         from ...backends.arrow.interop import to_frame
         from ...backends.protocol.data import empty_columns
+        from .collect import Batches
 
         if batch_rows is not None and checked_rows(batch_rows, "batch_rows") == 0:
             raise ArgumentError("batch_rows=0 gives no batches.", advice="Give one of at least 1.")
-        if not self.num_rows:
-            return iter([to_frame(empty_columns(self.schema))])
-        return (to_frame(rows, copy=False) for rows in self._batches("collect", None, batch_rows))
+        some = self._batches("collect", None, batch_rows) if self.num_rows else [empty_columns(self.schema)]
+        return Batches(to_frame(rows, copy=False) for rows in some)
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Return the first ``n`` rows in global order."""

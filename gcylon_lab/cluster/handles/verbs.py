@@ -91,7 +91,7 @@ class HandleVerbs(Forwarding):
     resample = checked(resample)
 
     group_agg = forwarded(GroupingVerbs.group_agg)
-    join = with_frames(forwarded(JoiningVerbs.join))
+    join = with_frames(forwarded(JoiningVerbs.join), as_join=True)
     merge = with_frames(forwarded(JoiningVerbs.join))
 
     drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)

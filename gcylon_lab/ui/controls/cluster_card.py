@@ -27,7 +27,7 @@ class ClusterCard(LiveWidget):
     >>> gl.ClusterCard(lab)                                          # doctest: +SKIP
     """
 
-    def __init__(self, lab: Any) -> None:
+    def __init__(self, lab: Any = None) -> None:
         super().__init__(lab)
         self.cluster = ClusterBox(self._source, self._hands, self._forget)
         self._compose(self.cluster.box)

@@ -109,11 +109,10 @@ class Planner:
             (WITH_KEYS, (by, self.keys)), (WITH_OTHER, (other, self.other)), (WITH_HOW, (self.how,)),
             (WITH_ROOT, (rank, self.root)),
         )  # fmt: skip
+        verb = _named('<span class="gcylon-heading">Plan</span>', self.verb)
+        self._heading = verb.children[0]
         self._choices = w.HBox(
-            [
-                _named('<span class="gcylon-heading">Plan</span>', self.verb), _named("of", self.table), other, by,
-                rank, _named("strategy", self.strategy),
-            ],
+            [verb, _named("of", self.table), other, by, rank, _named("strategy", self.strategy)],
             layout={"align_items": "center", "flex_flow": "row wrap", "flex": "1 1 420px", "min_width": "0"},
         )  # fmt: skip
         self._show_what_matters(None)
@@ -125,7 +124,9 @@ class Planner:
             choice.observe(self._chosen, "value")
 
     def extend(self, name: Any, first: Any, button: Any, below: Any) -> None:
-        """Put more into its row: a named control before the verb, a button before the others, and what stands below."""
+        """Put more into its row, where what is chosen is run: a named control before the verb, a button before the
+        others, and what stands below."""
+        self._heading.value = "verb"
         named = w.HBox([name, first], layout={"align_items": "center", "flex": "0 0 auto"})
         self._choices.children = (named, *self._choices.children)
         self.buttons.children = (button, *self.buttons.children)

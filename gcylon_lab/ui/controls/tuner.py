@@ -177,7 +177,7 @@ class Tuner(LiveWidget):
     >>> gl.Tuner(lab)                                                # doctest: +SKIP
     """
 
-    def __init__(self, lab: Any) -> None:
+    def __init__(self, lab: Any = None) -> None:
         super().__init__(lab)
         self.tuner = TunerBox(self._source, self._worker, lambda: self._snapshots)
         plan = w.VBox([self.tuner.plan_box], layout=w.Layout(flex="1 1 auto", min_width="0"))

@@ -89,4 +89,8 @@ def as_source(thing: Any) -> Source:
         return ClusterSource(thing)
     if all(hasattr(thing, name) for name in ("snapshots", "subscribe", "ranks", "config", "tables")):
         return thing  # type: ignore[no-any-return]
+    if thing is None:
+        raise GcylonError(
+            "No cluster was given.", advice="Start one, as lab = gl.Cluster(2), and give it, as gl.Dashboard(lab)."
+        )
     raise GcylonError(f"Expected a cluster, got {thing!r}.", advice="Give what gl.Cluster(n) returned.")

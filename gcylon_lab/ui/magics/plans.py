@@ -32,7 +32,7 @@ class PlanShown(Shown):
 
 
 def planned(expression: str, namespace: Mapping[str, Any]) -> PlanShown:
-    """The plan of a call such as ``t.join(u, on="k")``; nothing runs.
+    """The plan of a call such as ``t.join(u, on="k")``, which does not run; row-wise verbs that its tables remember do.
 
     Parameters
     ----------
@@ -136,5 +136,5 @@ def _called(planner: Callable[..., Any], verb: str, args: list[Any], kwargs: dic
     except TypeError as error:
         raise refuse(f"{verb}: {error}.") from None
     made = planner(*args, **kwargs)
-    plan: Plan = made.agg() if isinstance(made, GroupPlans) else made
+    plan: Plan = made.groups.plan() if isinstance(made, GroupPlans) else made
     return plan

@@ -18,7 +18,7 @@ TEXT_METHODS = (
     "slice", "get", "find", "count", "repeat", "zfill", "pad", "ljust", "rjust", "center", "removeprefix",
     "removesuffix", "isdigit", "isalpha", "isalnum", "isupper", "islower", "isspace", "isnumeric",
 )  # fmt: skip
-_TEXTS_WITH = (*TEXT_METHODS, "contains", "replace", "split", "extract", "cat")
+_TEXTS_WITH = (*TEXT_METHODS, "contains", "match", "fullmatch", "replace", "split", "extract", "cat")
 TIME_FIELDS = (
     "year", "month", "day", "hour", "minute", "second", "microsecond", "nanosecond", "weekday", "quarter", "dayofyear",
     "days_in_month", "is_month_start", "is_month_end", "is_quarter_start", "is_quarter_end", "is_year_start",
@@ -28,10 +28,10 @@ _SAME_FIELDS = {
     "dayofweek": "weekday", "day_of_week": "weekday", "day_of_year": "dayofyear", "daysinmonth": "days_in_month",
 }  # fmt: skip
 _TIMES_WITH = (
-    *TIME_FIELDS, "floor", "ceil", "round", "normalize", "strftime", "month_name", "day_name", "total_seconds", "week",
+    *TIME_FIELDS, "date", "floor", "ceil", "round", "normalize", "strftime", "month_name", "day_name", "total_seconds",
+    "week",
 )  # fmt: skip
 _TIMES_INSTEAD = {
-    "date": "floor('D') for the day as a time, or strftime('%Y-%m-%d') as text",
     "time": "hour, minute and second",
     "to_period": "floor('MS') for the month as the time at which it began, floor('W'), floor('QS') and floor('YS')",
     "tz_convert": "astype('datetime64[ns, UTC]') for another time zone",
@@ -39,6 +39,7 @@ _TIMES_INSTEAD = {
     "truncate": "floor('D')",
 }
 CALENDAR_UNITS = ("W", "MS", "QS", "YS")
+CALENDAR_ENDS = {"ME": "MS", "QE": "QS", "YE": "YS"}  # what is named by its last day, as weeks are
 _SAME_UNITS = {"M": "MS", "Q": "QS", "Y": "YS", "1mo": "MS", "1q": "QS", "1y": "YS", "1w": "W", "d": "D"}
 
 
@@ -80,6 +81,14 @@ class TextMethods:
         other = {name: value for name, value in given.items() if value != _CONTAINS[name]}
         return self._of._made("str.contains", self._of, pattern, *([other] if other else []))
 
+    def match(self, pattern: str, *, case: bool = True, na: bool | None = None) -> Any:
+        """Whether a regular expression matches where the value begins; see `contains`."""
+        return self.contains(_anchored(pattern), case=case, na=na, regex=True)
+
+    def fullmatch(self, pattern: str, *, case: bool = True, na: bool | None = None) -> Any:
+        """Whether a regular expression matches the whole value; see `contains`."""
+        return self.contains(f"{_anchored(pattern)}\\Z", case=case, na=na, regex=True)
+
     def replace(self, old: str, new: str, *, regex: bool = False) -> Any:
         """The value with another text in the place of one, wherever that is in it."""
         if not isinstance(old, str) or not isinstance(new, str) or regex is not False:
@@ -97,10 +106,7 @@ class TextMethods:
 
     def extract(self, pattern: str, *, expand: bool = False) -> Any:
         """What the one group of a regular expression matches first; missing where it matches nowhere."""
-        try:
-            groups = re.compile(pattern).groups
-        except (re.error, TypeError) as error:
-            raise ArgumentError(f"extract({pattern!r}): {error}.", advice="Give a regular expression.") from None
+        groups = re.compile(_checked(pattern)).groups
         if groups != 1 or expand is not False:
             raise ArgumentError(
                 f"extract({pattern!r}, expand={expand!r}) has {groups} groups.",
@@ -126,6 +132,28 @@ class TextMethods:
             return self._of._made(f"str.{name}", self._of, *arguments, *([named] if named else []))
 
         return call
+
+
+def _checked(pattern: str) -> str:
+    """A regular expression that another one is made of.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none.
+    """
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ArgumentError(f"{pattern!r}: {error}.", advice="Give a regular expression.") from None
+    return pattern
+
+
+def _anchored(pattern: str) -> str:
+    """A regular expression that matches where texts begin; flags as ``(?i)`` stay before all else."""
+    flags = re.match(r"(\(\?[aimsux]+\))*", _checked(pattern))
+    at = flags.end() if flags else 0
+    return f"{pattern[:at]}\\A(?:{pattern[at:]})"
 
 
 class Split:
@@ -178,6 +206,11 @@ class TimeFields:
     def round(self, unit: str) -> Any:
         """The nearest time at which a day ("D"), hour ("h"), minute ("min") or the like begins."""
         return self._of._made("dt.round", self._of, unit)
+
+    @property
+    def date(self) -> Any:
+        """Its day, as a date of Arrow; see also `floor`."""
+        return self._of._made("dt.date", self._of)
 
     def normalize(self) -> Any:
         """The time at which its day began."""

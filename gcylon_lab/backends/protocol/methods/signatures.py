@@ -45,7 +45,7 @@ _INSTEAD = {
     "engine": "there is one reader: leave it out",
     "errors": "what cannot be done is an error: leave it out",
     "expand": "take one piece after the other, as gl.col('s').str.split('-')[0]",
-    "filter": "give one condition, as t.filter((t.x > 1) & (t.y < 5))",
+    "filter.*": "give a condition, as t.filter(t.{given} == 1)",
     "filter.items": "select(columns) chooses columns",
     "filter.like": "select(columns) chooses columns",
     "filter.regex": "select(columns) chooses columns",
