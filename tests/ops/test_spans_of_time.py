@@ -123,6 +123,18 @@ def test_without_times_there_are_no_spans() -> None:
     assert [len(one) for one in ALONE.run(summed, zoned, ("7D", "7h"))[0]] == [0, 0]
 
 
+def dates(frame: pd.DataFrame) -> list[Any]:
+    return list(gl.from_local(frame).assign(d=gl.col("t").dt.date).to_pandas(None)["d"])
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_dates_are_those_of_the_own_clock(zone: str) -> None:
+    frame = times(zone)
+    assert [None if pd.isna(one) else one for one in ALONE.run(dates, frame)[0]] == [
+        None if pd.isna(one) else one for one in frame.t.dt.date
+    ]
+
+
 def floors(frame: pd.DataFrame) -> pd.DataFrame:
     table = gl.from_local(frame)
     return table.assign(m=table.t.dt.floor("MS"), w=table.t.dt.floor("W")).to_pandas(None)

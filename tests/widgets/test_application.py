@@ -59,6 +59,8 @@ def test_files_are_read_verbs_run_and_results_taken_further(app: App) -> None:
     app.start.click()
     assert eventually(lambda: app.dashboard is not None and not app.run.disabled, 60), app.said.value
     planner = app.dashboard.tuner.planner
+    named = next(row for row in planner._choices.children if planner.verb in row.children)
+    assert named.children[0].value == "verb"  # which is run here, and not only planned
     app.run.click()
     assert eventually(lambda: "Choose a file first" in app.told.value, 20)
     app.file.value = "orders"

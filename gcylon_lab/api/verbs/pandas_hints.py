@@ -268,8 +268,10 @@ def no_attribute(table: Any, name: str, instead: Mapping[str, str] = _HERE) -> A
 
 def _what_there_is(table: Any) -> str:
     """Where to look, for a name that resembles none, as the end of a sentence."""
-    if not hasattr(type(table), "released"):  # a column
+    if hasattr(table, "to_table"):  # a column
         return ": dir(t.x) lists its methods, and t.map_parts(f) runs what pandas has on each rank's rows"
+    if not hasattr(type(table), "released"):  # a cluster
+        return ": dir(lab) lists what it has"
     if table.released:
         return ""
     names = table.columns

@@ -85,7 +85,8 @@ class LabMagics(Magics):
             %lab_plan t.join(u, on="k")
             %lab_plan t.groupby("k").agg({"v": "sum"})
 
-        No data is read and no rank asked. ``_.plan`` is the plan itself.
+        No rank is asked, but to run row-wise verbs that the table remembers: its size is not known before. ``_.plan``
+        is the plan itself.
         """
         return planned(line, self.shell.user_ns)
 
