@@ -6,6 +6,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -417,9 +418,11 @@ class _FlatRows:
         self._messages = [m for m in _messages(self._bytes, size) if m.header.number(1, "<B") == 3]
         self._native = _is_native(self._bytes, size)
         self._types = [field.type for field in schema]
+        self._counts = [_buffers_of(type_, iter(())) for type_ in self._types]
         self._places = [schema.get_field_index(name) for name in names]
         self._schema = pa.schema([schema.field(place) for place in self._places])
         self._held = _plane_schema(self._schema, dtypes) if alone else None
+        self._even = not any(_is_text(type_) or pa.types.is_nested(type_) for type_ in self._schema.types)
         # An ArrowDtype is of the type that the file has.
         self._widened = [not is_arrow_dtype(dtypes.get(name, "")) for name in names]
 
@@ -432,11 +435,15 @@ class _FlatRows:
         record = message.header.table(2)
         if record is None or record.table(3) is not None or not self._native:
             return
-        views = iter(record.structs(4, "<i8").tolist())
-        firsts = np.cumsum([0, *(_buffers_of(type_, views) for type_ in self._types)]).tolist()
+        more = record.structs(4, "<i8").tolist()
+        views = iter(more)
+        counts = [_buffers_of(type_, views) for type_ in self._types] if more else self._counts
+        firsts = list(accumulate(counts, initial=0))
         buffers = [(at, size) for at, size in record.structs(2, "<i8, <i8").tolist()]
         own = [buffers[firsts[place] : firsts[place + 1]] for place in self._places]
         each = sum(size for some in own for _, size in some) // max(1, record.number(0, "<q"))
+        if self._even:
+            max_bytes += max_bytes // 2  # as large as is foretold, so that less is kept for what is larger
         rows = max(8, max_bytes // max(1, each)) & ~7  # bits are cut at whole bytes
         in_planes = self._held is not None and not any(some[0][1] for some in own)
         while start < stop:
@@ -515,9 +522,19 @@ class _FlatRows:
             return pa.Array.from_buffers(type_, rows, [valid, own])
         ends = offsets(wide=is_.is_large_string(type_) or is_.is_large_binary(type_))
         texts = part(next(buffers), int(ends[0]), int(ends[-1]))
-        ends = np.subtract(ends, ends[0], dtype=np.int64 if widened else ends.dtype)
         type_ = held_type(type_) if widened else type_
-        return pa.Array.from_buffers(type_, rows, [valid, pa.py_buffer(ends), texts])
+        return pa.Array.from_buffers(type_, rows, [valid, _from_zero(ends, wide=widened), texts])
+
+
+def _from_zero(ends: npt.NDArray[Any], *, wide: bool) -> Any:
+    """Offsets less the first of them, as a buffer; of Arrow's memory, which is used again, where numpy's is new."""
+    if ends[0]:
+        ends = ends - ends[0]  # before they are widened: both at once takes twice as long
+    if not wide or ends.itemsize == 8:
+        return pa.py_buffer(ends)
+    memory = pa.allocate_buffer(8 * len(ends))
+    np.frombuffer(memory, np.int64)[:] = ends
+    return memory
 
 
 def _ends_before(row: int) -> Exception:

@@ -136,6 +136,26 @@ def test_pieces_are_bounded(tmp_path: Path) -> None:
     assert max(piece.rows for piece in read_parquet_chunks(plan, max_rows=777)) <= 777
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_numbers_stay_where_they_were_decoded_and_keep_no_other_rows(tmp_path: Path, size: int) -> None:
+    path = str(tmp_path / "t.parquet")
+    table = pa.table({"i": np.arange(50_000), "f": np.arange(50_000.0), "t": np.arange(50_000).astype("M8[us]")})
+    pq.write_table(table, path, row_group_size=20_000)
+    views, rows = 0, 0
+    for plan in plan_parquet(path, size):
+        for piece in read_parquet_chunks(plan, max_bytes=1 << 20):
+            rows += piece.rows
+            for array in piece.arrays:
+                held = array.base
+                while isinstance(held, np.ndarray):
+                    held = held.base
+                if held is not None:
+                    views += 1
+                    assert held.get_total_buffer_size() <= array.nbytes + 64
+    assert rows == 50_000
+    assert views >= 3  # of each column
+
+
 def test_small_groups_make_large_pieces(tmp_path: Path) -> None:
     pd.DataFrame({"k": np.arange(10_000)}).to_parquet(tmp_path / "x.parquet", row_group_size=10, index=False)
     (plan,) = plan_parquet(tmp_path, 1)

@@ -157,7 +157,11 @@ def as_view(column: Column, chunked: Any) -> np.ndarray[Any, Any] | None:
     """The rows of a chunked Arrow array as a numpy array over the same memory; None where that cannot be."""
     if chunked.num_chunks != 1 or chunked.null_count or column.kind == "bool":
         return None
-    values = _plain(chunked.chunk(0))
+    chunk = chunked.chunk(0)
+    valid, *memory = chunk.buffers()
+    if valid is not None:  # bits that say that nothing is missing would be kept, and nobody asks them
+        chunk = pa.Array.from_buffers(chunk.type, len(chunk), [None, *memory], 0, chunk.offset)
+    values = _plain(chunk)
     # Foreign memory may lie anywhere.
     return values if values.flags.aligned and values.dtype == column.dtype else None
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from ...backends.arrow.tables import from_arrow
 from ...backends.protocol.data import Columns, bounded, cut_rows
+from ...backends.protocol.schema import MANY_COLUMNS
 from ...errors import ReadError
 from ..file_columns import index_array, require_columns
 from ..filesystems import is_url
@@ -26,8 +27,10 @@ from .footer import RowGroup
 from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
 from .row_choice import RowChoice, spelled_out
 
-_READ_ROWS = 1 << 16
+_CHOSEN_ROWS = 1 << 16  # at a time, where only some are kept
 _VALUE_BYTES = 16  # of a decimal; of a number in a dictionary the file has fewer
+_NUMBERS = ("BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE")
+_NUMBER_BYTES = 10  # at the most, with what says while it is read whether one is missing
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary())
 _REPEATED = 4  # times a text stands in a row group, from which on it is decoded once
 _CODE_BYTES = 4  # at the most of a row, where it refers to one of some texts
@@ -74,7 +77,10 @@ def read_parquet_chunks(
     any_rows = False
     for path, batch, dtypes in _batches(plan, wanted, max_bytes, max_rows, choice):
         with reading_parquet(path):
-            data = from_arrow(batch.select(kept), {**plan.dtypes, **dtypes})
+            some = batch.select(kept)
+            # Of memory that holds nothing else no copy is made.
+            own = some.get_total_buffer_size() <= some.nbytes + _SLACK
+            data = from_arrow(some, {**plan.dtypes, **dtypes}, share=own and some.num_columns < MANY_COLUMNS)
         any_rows = True
         yield from bounded(data, max_bytes, max_rows)
     if not any_rows:
@@ -130,7 +136,8 @@ def _raw_batches(
         with reading_parquet(piece.path):
             if file is None or piece.path != file.path:
                 file = _OpenFile(plan, piece.path, wanted)
-            for start, batch, coded, long in file.batches(piece.group, max_bytes):
+            most_rows = piece.stop if choice is None else _CHOSEN_ROWS
+            for start, batch, coded, long in file.batches(piece.group, max_bytes, most_rows):
                 low, high = max(piece.start - start, 0), min(piece.stop - start, batch.num_rows)
                 if low < high:
                     first = file.first_rows[piece.group] + start
@@ -157,6 +164,7 @@ class _OpenFile:
         self._storage = plan.storage
         self._footer = footer = plan.footer(path)
         self._leaves = footer.leaves_of(self._names)
+        self._numbers = {place for place in self._leaves if _is_number(footer.leaves[place])}
         self.of_ints = {leaf.path for leaf in footer.leaves if leaf.physical_type in ("INT32", "INT64")}
         self._pages = None if is_url(path) else open(path, "rb", 0)  # noqa: SIM115 -- as long as this is read
         self._most_bytes = max(_LEAST_LIMIT, (plan.storage.limit_bytes or 0) // 4)
@@ -169,10 +177,12 @@ class _OpenFile:
         self._checks = [open_parquet(path, plan.storage, footer, unit) for unit in units]
         self.first_rows = [0, *accumulate(group.rows for group in footer.groups)]
 
-    def batches(self, group: int, max_bytes: int) -> Iterator[tuple[int, Any, tuple[str, ...], tuple[str, ...]]]:
+    def batches(
+        self, group: int, max_bytes: int, most_rows: int
+    ) -> Iterator[tuple[int, Any, tuple[str, ...], tuple[str, ...]]]:
         """Batches of a row group, the row in it at which each begins; and the columns that `_coded_texts` tells."""
         known = self._footer.groups[group]
-        rows = _rows_of(known, self._leaves, max_bytes)
+        rows = _rows_of(known, self._leaves, self._numbers, max_bytes, most_rows)
         coded, long = self._coded_texts(known, max_bytes // max(1, min(rows, known.rows)))
         if coded not in self._coded:
             self._coded[coded] = open_parquet(self.path, self._storage, self._footer, self._unit, coded)
@@ -278,11 +288,19 @@ def _in_parts(batch: Any, coded: tuple[str, ...], long: tuple[str, ...], max_byt
         yield spelled_out(batch.slice(start, stop - start), coded)
 
 
-def _rows_of(group: RowGroup, leaves: Iterable[int], max_bytes: int) -> int:
-    """Rows to decode at a time: decoded rows are taken to be up to four times their size in the file, or a number in
-    each column."""
-    row_bytes = sum(max(_VALUE_BYTES, 4 * group.chunk(leaf).nbytes // max(1, group.rows)) for leaf in leaves)
-    return int(min(max(1, max_bytes // 2 // max(1, row_bytes)), _READ_ROWS))
+def _is_number(leaf: Any) -> bool:
+    return leaf.physical_type in _NUMBERS and not leaf.max_repetition_level and leaf.logical_type.type != "DECIMAL"
+
+
+def _rows_of(group: RowGroup, leaves: Iterable[int], numbers: set[int], max_bytes: int, most_rows: int) -> int:
+    """Rows to decode at a time, in batches of about one size: but for numbers, decoded rows are taken to be up to four
+    times their size in the file, or a decimal in each column."""
+    row_bytes = sum(
+        _NUMBER_BYTES if leaf in numbers else max(_VALUE_BYTES, 4 * group.chunk(leaf).nbytes // max(1, group.rows))
+        for leaf in leaves
+    )
+    most, rows = max(1, max_bytes // 2 // max(1, row_bytes)), max(1, min(group.rows, most_rows))
+    return -(-rows // -(-rows // most))
 
 
 def _require_same_times(path: str, columns: Iterable[str], unit: str, batch: Any, others: list[Any]) -> None:

@@ -112,6 +112,8 @@ def check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) 
     """Look once for values that the agreed dtypes do not hold: chunks are brought to them only when they are used,
     where an error would come late, and on this rank alone."""
     for chunk in chunks:
+        if chunk.schema == schema:
+            continue
         doubtful = [column.name for column in schema if may_not_fit(chunk.schema[column.name], column)]
         if not doubtful:
             continue
