@@ -64,6 +64,11 @@ def engines_of(home: str) -> list[psutil.Process]:
     return [process for process in of_home(home) if _role(process) == _ENGINE]
 
 
+def nannies_of(home: str) -> list[psutil.Process]:
+    """The processes beside a cluster's engines on this host, which end by themselves once their engines have."""
+    return [process for process in of_home(home) if _role(process) in _NANNIES]
+
+
 def far_hosts_of(home: str) -> list[psutil.Process]:
     """The processes, but this one, that keep this host for a cluster of a notebook elsewhere."""
     found = []

@@ -28,7 +28,7 @@ from gcylon_lab.cluster.control import ask_nanny
 from gcylon_lab.cluster.launch import guard
 from gcylon_lab.cluster.launch.launcher import Launcher
 from gcylon_lab.cluster.launch.lease import LEASE_FILE, Lease
-from gcylon_lab.cluster.processes import HOME_VARIABLE, end, engines_of, is_running, is_stopped
+from gcylon_lab.cluster.processes import HOME_VARIABLE, end, engines_of, is_running, is_stopped, nannies_of
 from gcylon_lab.cluster.rank_info import RankRecord
 from gcylon_lab.cluster.stop_detector import STOPPED_S, StopDetector
 from gcylon_lab.errors import ClusterDegraded, DeadlineExceeded, GcylonError, RankStopped
@@ -250,7 +250,7 @@ def test_a_stopped_controller_is_an_error_and_goes_on(hurt: gl.Cluster, monkeypa
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("what", ["ranks", "controller", "all"])
+@pytest.mark.parametrize("what", ["ranks", "controller", "nannies", "all"])
 def test_a_restart_ends_whatever_state_processes_are_in(
     hurt: gl.Cluster, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,8 +258,9 @@ def test_a_restart_ends_whatever_state_processes_are_in(
     for name in ("start", "start_engines"):  # what a busy machine takes longest for, and no stopped process prolongs
         monkeypatch.setattr(Launcher, name, timed(getattr(Launcher, name), starting))
     launcher = hurt._session.launcher
-    pids = [record.pid for record in hurt.ranks] if what != "controller" else []
-    pids += [controller_of(hurt)] if what != "ranks" else []
+    pids = [record.pid for record in hurt.ranks] if what in ("ranks", "all") else []
+    pids += [controller_of(hurt)] if what in ("controller", "all") else []
+    pids += [nanny.pid for nanny in nannies_of(str(launcher.home))] if what in ("nannies", "all") else []
     pids += [launcher._processes.engine_set.pid] if what == "all" else []
     before = of_home(str(launcher.home))
     waits = threading.Thread(target=lambda: pytest.raises(GcylonError, hurt.run, sleeps_on, 1, 60.0))

@@ -33,6 +33,7 @@ from ..processes import (
     is_running,
     is_stopped,
     kill,
+    nannies_of,
     of_home,
     wait_until,
 )
@@ -120,6 +121,7 @@ class Launcher:
         self.security = security
         self.hosts = self._reached = tuple(hosts)
         self._last_output = ""
+        self._nannies: list[psutil.Process] = []  # of engines that were ended
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports: PortGuard | None = None
         if home is None:
@@ -161,6 +163,7 @@ class Launcher:
         except Exception as error:
             raise self._start_error(f"The cluster did not start: {error}.{self._last_of_controller()}") from error
         self._wait_for_engines(client, say)
+        self._end_nannies()
         return client
 
     def allocate(self, say: Say) -> None:
@@ -258,9 +261,11 @@ class Launcher:
         runtime_dirs.renew_shared_memory(self.home)
         self._start_engines()
         self._wait_for_engines(client, say)
+        self._end_nannies()
 
     def stop_engines(self, client: Any | None) -> None:
         """End all engines. Their state is given up, so nothing waits for a stuck or a stopped one."""
+        self._nannies = nannies_of(str(self.home))
         if client is not None and client.ids:
             with contextlib.suppress(Exception):
                 client.send_signal("SIGKILL", block=False)  # to those on other hosts, as far as the controller runs
@@ -272,6 +277,10 @@ class Launcher:
             end(process, by_itself_s=_ITSELF_S, asked_s=_ASKED_S)
         self._last_output = self.output()
         self._processes.stop_engines_sync()
+
+    def _end_nannies(self) -> None:
+        """End those of earlier engines that are stopped or stuck: the others had the time of a start to end."""
+        kill(filter(is_running, self._nannies))
 
     def forgets_engines(self, client: Any) -> bool:
         """Whether the controller works, and has noticed that all engines are gone; waits a moment for that."""
