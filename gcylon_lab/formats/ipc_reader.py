@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..backends.arrow.tables import from_arrow, is_arrow_dtype, owned_array, table_of
+from ..backends.arrow.tables import empty_planes, from_arrow, is_arrow_dtype, owned_array, plane_schema, table_of
 from ..backends.protocol.arrow_types import held_type
 from ..backends.protocol.data import Columns, bounded, cut_rows, over_planes
-from ..backends.protocol.promotion import value_type
-from ..backends.protocol.schema import MANY_COLUMNS, Schema, require_distinct
+from ..backends.protocol.schema import Schema, require_distinct
 from ..errors import ReadError
 from ..units import format_bytes, format_count
 from .file_columns import (
@@ -394,18 +393,6 @@ def _is_text(type_: Any) -> bool:
     )
 
 
-def _plane_schema(schema: Any, dtypes: Mapping[str, str]) -> Schema | None:
-    """The schema of many columns that numpy holds as a file does where none is missing; None of others."""
-    if len(schema) < MANY_COLUMNS or any(pa.types.is_dictionary(field.type) for field in schema):
-        return None
-    held = from_arrow(schema.empty_table(), dtypes, nullable=True).schema
-    alike = all(
-        column.fixed and column.kind != "bool" and value_type(column) == field.type
-        for column, field in zip(held, schema, strict=True)
-    )
-    return held if alike and len(held.blocks) == 1 else None
-
-
 class _FlatRows:
     """Some columns of a file's record batches, of which any rows can be read."""
 
@@ -421,7 +408,7 @@ class _FlatRows:
         self._counts = [_buffers_of(type_, iter(())) for type_ in self._types]
         self._places = [schema.get_field_index(name) for name in names]
         self._schema = pa.schema([schema.field(place) for place in self._places])
-        self._held = _plane_schema(self._schema, dtypes) if alone else None
+        self._held = plane_schema(self._schema, dtypes) if alone else None
         self._even = not any(_is_text(type_) or pa.types.is_nested(type_) for type_ in self._schema.types)
         # An ArrowDtype is of the type that the file has.
         self._widened = [not is_arrow_dtype(dtypes.get(name, "")) for name in names]
@@ -462,10 +449,8 @@ class _FlatRows:
 
     def _planes(self, schema: Schema, body: int, buffers: list[tuple[int, int]], begin: int, end: int) -> Columns:
         """Rows of columns of one width, none of them missing."""
-        items = schema.blocks[0].items
-        memory = pa.allocate_buffer(len(buffers) * (end - begin) * items.itemsize)
-        planes = np.frombuffer(memory, items).reshape(len(buffers), end - begin)
-        low, nbytes = begin * items.itemsize, (end - begin) * items.itemsize
+        planes = empty_planes(schema, end - begin)
+        low, nbytes = begin * planes.itemsize, (end - begin) * planes.itemsize
         for (at, size), out in zip(buffers, planes.view(np.uint8), strict=True):
             self._file.seek(body + at + low)
             if low + nbytes > size or self._file.readinto(out) != nbytes:

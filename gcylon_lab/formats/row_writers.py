@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ import pyarrow as pa
 from ..backends.arrow.interop import to_frame
 from ..backends.arrow.tables import to_arrow
 from ..backends.protocol.backend import Backend
-from ..backends.protocol.column import listed_labels
+from ..backends.protocol.column import Column, listed_labels
 from ..backends.protocol.data import Columns, empty_columns
 from ..backends.protocol.schema import Schema
 from ..errors import UnsupportedDtype, WriteError
@@ -69,16 +70,32 @@ def file_schema(schema: Schema) -> Any:
     WriteError
         If two labels are one as text.
     """
-    empty = empty_columns(schema)
-    arrow = to_arrow(empty).schema
+    arrow = to_arrow(empty_columns(schema)).schema
     if len(set(arrow.names)) < len(arrow.names):
         raise WriteError(
             f"the labels {listed_labels(schema.names)} are not distinct as text", advice="Rename a column."
         )
-    frame = to_frame(empty)
+    return arrow.with_metadata(_of_pandas(schema) if len(schema) else None)
+
+
+def _of_pandas(schema: Schema) -> dict[bytes, bytes]:
+    """What pandas needs to restore a schema's dtypes. It is asked of one column of each kind: it takes its time."""
+    alike: dict[Any, Column] = {}
+    for column in schema:
+        alike.setdefault((column.form, None if column.labels is None else column.name), column)
+    frame = to_frame(empty_columns(Schema(list(alike.values()))))
     frame.columns = frame.columns.map(str)
-    metadata = pa.Schema.from_pandas(frame, preserve_index=False).metadata if len(schema) else None
-    return arrow.with_metadata(metadata)
+    metadata: dict[bytes, bytes] = pa.Schema.from_pandas(frame, preserve_index=False).metadata
+    if len(alike) == len(schema):
+        return metadata
+    said = json.loads(metadata[b"pandas"])
+    of_form = dict(zip(alike, said["columns"], strict=True))
+    said["columns"] = [
+        of_form[column.form, None if column.labels is None else column.name]
+        | {"name": str(column.name), "field_name": str(column.name)}
+        for column in schema
+    ]
+    return metadata | {b"pandas": json.dumps(said).encode()}
 
 
 def require_columns_to_write(schema: Schema, piece: Columns, target: str) -> None:

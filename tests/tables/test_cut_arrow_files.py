@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gcylon_lab.backends.arrow.tables import to_arrow
+from gcylon_lab.backends.arrow.tables import from_arrow, to_arrow
+from gcylon_lab.backends.protocol.data import select_columns, slice_columns
 from gcylon_lab.formats.ipc_reader import plan_ipc, read_ipc_chunks
 from gcylon_lab.formats.sound_arrays import require_sound
 
@@ -58,6 +59,36 @@ def test_many_columns(tmp_path: Path, missing: bool, ranks: int) -> None:
     assert rows == table.to_pylist() and pieces > 4
     some = ["i2", *(f"f{i}" for i in range(69, 3, -1)), "t"]
     assert read(path, ranks, 1 << 20, some)[0] == table.select(some).to_pylist()
+
+
+@pytest.mark.parametrize("dtypes", ["f8", "f8 f4", "f8 i8", "f8 M8[us]"])
+def test_many_columns_of_several_pieces_in_memory(dtypes: str) -> None:
+    random = np.random.default_rng(3)
+    kinds = dtypes.split()
+    columns = {f"c{i}": random.integers(-9, 9, 50).astype(kinds[i % len(kinds)]) for i in range(70)}
+    table = pa.concat_tables([pa.table(columns).slice(3, 20), pa.table(columns).slice(0, 0), pa.table(columns)])
+    assert to_arrow(from_arrow(table)).equals(table)
+    for missing in ("c1", "c68"):
+        place = table.schema.get_field_index(missing)
+        holes = pa.array([None if i % 7 == 2 else i for i in range(70)]).cast(table.schema.types[place])
+        holed = table.set_column(place, missing, holes)
+        back = to_arrow(from_arrow(holed))
+        assert back.column(missing).to_pylist() == holes.to_pylist()
+        assert back.drop_columns(missing).equals(table.drop_columns(missing))
+
+
+def test_nan_of_many_columns_is_null_in_files() -> None:
+    random = np.random.default_rng(3)
+    columns = {f"c{i}": random.random(40).astype("f4" if i % 5 == 0 else "f8") for i in range(70)}
+    for name in ("c0", "c7", "c69"):
+        columns[name][11] = np.nan
+    columns["c8"][5] = np.inf
+    held = from_arrow(pa.table(columns))
+    assert held.planes is not None
+    for data in (held, select_columns(held, [f"c{i}" for i in range(69, -1, -1)]), slice_columns(held, 10, 12)):
+        back = to_arrow(data)
+        holed = {name for name in back.column_names if back.column(name).null_count}
+        assert holed == {"c0", "c7", "c69"}
 
 
 def test_many_columns_that_end_before_they_should(tmp_path: Path) -> None:

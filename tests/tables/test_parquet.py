@@ -1,7 +1,9 @@
 """parquet: rows in order on any number of ranks, the dtypes that pandas gives, bounded pieces, clear refusals."""
 
 import datetime as dt
+import json
 import os
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from reading import backend, read_all
 from test_round_trip import mixed_frame, same
 
 import gcylon_lab as gl
+from gcylon_lab.backends.arrow.interop import to_frame
+from gcylon_lab.backends.protocol.data import empty_columns
 from gcylon_lab.errors import ReadError, SchemaMismatch, UnsupportedDtype, WriteError
 from gcylon_lab.formats.io import (
     PartFiles,
@@ -26,6 +30,7 @@ from gcylon_lab.formats.io import (
     read_parquet_chunks,
 )
 from gcylon_lab.formats.parquet.footer import Footer, value_of
+from gcylon_lab.formats.row_writers import file_schema
 from gcylon_lab.runtime.context import run_threads
 
 
@@ -154,6 +159,22 @@ def test_numbers_stay_where_they_were_decoded_and_keep_no_other_rows(tmp_path: P
                     assert held.get_total_buffer_size() <= array.nbytes + 64
     assert rows == 50_000
     assert views >= 3  # of each column
+
+
+def test_what_files_say_of_dtypes_is_what_pandas_says() -> None:
+    known = {}
+    for name, values in EVERY_DTYPE.items():
+        data = backend.from_frame(pd.DataFrame({name: values}))
+        with suppress(UnsupportedDtype):
+            file_schema(data.schema)
+            known |= {(name, place): values for place in range(2)}
+    frame = pd.DataFrame(known)
+    frame.columns = pd.Index([f"{name} {place}" for name, place in known])
+    schema = backend.from_frame(frame).schema
+    empty = to_frame(empty_columns(schema))
+    said = json.loads(pa.Schema.from_pandas(empty, preserve_index=False).metadata[b"pandas"])
+    assert len(said["columns"]) > 80
+    assert json.loads(file_schema(schema).metadata[b"pandas"]) == said
 
 
 def test_small_groups_make_large_pieces(tmp_path: Path) -> None:

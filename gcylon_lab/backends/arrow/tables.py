@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import pyarrow.compute as pc
 from ...errors import UnsupportedDtype
 from ..protocol.arrow_types import TypeClash, as_type, held_type, kind_of
 from ..protocol.column import ARROW_DTYPE, Column, code_dtype
-from ..protocol.data import Array, Columns, copied_together, one_array
-from ..protocol.promotion import fixed_column, masked_name
+from ..protocol.data import Array, Columns, copied_together, one_array, over_planes
+from ..protocol.promotion import fixed_column, masked_name, value_type
 from ..protocol.schema import MANY_COLUMNS, Schema, require_distinct
 from .casting import as_arrow, as_fixed, as_view
 
@@ -47,6 +48,9 @@ def from_arrow(
     names = list(table.schema.names)
     require_distinct(names)
     many = len(names) >= MANY_COLUMNS and not share
+    alike = plane_schema(table.schema, dtypes) if many else None
+    if alike is not None and not any([column.null_count for column in table.columns]):
+        return _in_planes(alike, table)
     pairs = (
         _column(name, _chunked(table.column(place)), (dtypes or {}).get(name, ""), nullable, share or many)
         for place, name in enumerate(names)
@@ -55,6 +59,47 @@ def from_arrow(
         return copied_together(pairs, table.num_rows, len(names))
     held = list(pairs)
     return Columns(Schema([c for c, _ in held]), table.num_rows, tuple([array for _, array in held]))
+
+
+def plane_schema(schema: Any, dtypes: Mapping[str, str] | None = None) -> Schema | None:
+    """The schema of many columns of one width that numpy holds as Arrow does where none is missing; None of others."""
+    return _plane_schema(schema, tuple((dtypes or {}).items()))
+
+
+@lru_cache(maxsize=16)  # to make it anew of each piece would take longer than to copy the rows
+def _plane_schema(schema: Any, dtypes: tuple[tuple[str, str], ...]) -> Schema | None:
+    if len(schema) < MANY_COLUMNS or any(pa.types.is_dictionary(type_) for type_ in schema.types):
+        return None
+    texts = dict(dtypes)
+    made = Schema(
+        [_column(field.name, pa.chunked_array([], field.type), texts.get(field.name, ""), False)[0] for field in schema]
+    )
+    alike = all(
+        column.fixed and column.kind != "bool" and value_type(column) == type_
+        for column, type_ in zip(made, schema.types, strict=True)
+    )
+    return made if alike and len(made.blocks) == 1 else None
+
+
+def _in_planes(schema: Schema, table: Any) -> Columns:
+    """Columns of a `plane_schema`, none of whose values is missing."""
+    planes = empty_planes(schema, table.num_rows)
+    items = planes.dtype
+    for column, plane in zip(table.columns, planes, strict=True):
+        at = 0
+        for chunk in _chunked(column).chunks:
+            if len(chunk):
+                memory = np.frombuffer(chunk.buffers()[1], items, len(chunk), chunk.offset * items.itemsize)
+                plane[at : at + len(chunk)] = memory
+                at += len(chunk)
+    return over_planes(schema, table.num_rows, [planes])
+
+
+def empty_planes(schema: Schema, rows: int) -> Array:
+    """Room for the columns of a `plane_schema`; of Arrow's memory, which is used again, where numpy's is new."""
+    items = schema.blocks[0].items
+    memory = pa.allocate_buffer(len(schema) * rows * items.itemsize)
+    return np.frombuffer(memory, items).reshape(len(schema), rows)
 
 
 def _chunked(values: Any) -> Any:
@@ -179,13 +224,33 @@ def to_arrow(data: Columns) -> Any:
     UnsupportedDtype
         If Arrow has no such type (complex, period).
     """
-    arrays = [_plain(c, array) for c, array in zip(data.schema.columns, data.arrays, strict=True)]
+    whole = _whole_floats(data)
+    arrays = [
+        _plain(c, array, nan_is_null=place not in whole)
+        for place, (c, array) in enumerate(zip(data.schema.columns, data.arrays, strict=True))
+    ]
     return table_of(arrays, [str(name) for name in data.schema.names], data.rows)
 
 
-def _plain(column: Column, array: Array) -> Any:
+def _whole_floats(data: Columns) -> set[int]:
+    """Places of columns of floats without NaN, of planes: to look at each by itself takes longer than to look."""
+    found: set[int] = set()
+    for block, segments in zip(data.schema.blocks, data.planes or (), strict=False):
+        first = 0
+        for segment in segments if data.rows else ():
+            stop = first + len(segment)
+            for begin, end, dtype in block.stretches:
+                low, high = max(begin, first), min(end, stop)
+                if low < high and dtype.kind == "f":
+                    least = segment[low - first : high - first].view(dtype).min(axis=1)
+                    found.update([block.places[low + at] for at in np.flatnonzero(least == least).tolist()])
+            first = stop
+    return found
+
+
+def _plain(column: Column, array: Array, *, nan_is_null: bool = True) -> Any:
     if column.fixed:
-        return as_arrow(column, array)
+        return as_arrow(column, array, nan_is_null=nan_is_null)
     if column.pandas == ARROW_DTYPE and column.restore is not None:
         wanted = column.restore
         return array.dictionary_encode() if pa.types.is_dictionary(wanted) else as_type(array, wanted)

@@ -78,9 +78,9 @@ def read_parquet_chunks(
     for path, batch, dtypes in _batches(plan, wanted, max_bytes, max_rows, choice):
         with reading_parquet(path):
             some = batch.select(kept)
-            # Of memory that holds nothing else no copy is made.
-            own = some.get_total_buffer_size() <= some.nbytes + _SLACK
-            data = from_arrow(some, {**plan.dtypes, **dtypes}, share=own and some.num_columns < MANY_COLUMNS)
+            # Of memory that holds nothing else no copy is made; many columns are brought together.
+            own = len(kept) < MANY_COLUMNS and some.get_total_buffer_size() <= some.nbytes + _SLACK
+            data = from_arrow(some, {**plan.dtypes, **dtypes}, share=own)
         any_rows = True
         yield from bounded(data, max_bytes, max_rows)
     if not any_rows:
