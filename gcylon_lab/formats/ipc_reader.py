@@ -6,6 +6,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -175,6 +176,10 @@ class _Message(NamedTuple):
     stop: int
 
 
+_NUMBERS = {kind: struct.Struct(kind) for kind in ("<I", "<i", "<H", "<h", "<q", "<B", "<b")}
+_dtype: Callable[[str], np.dtype[Any]] = cache(np.dtype)
+
+
 class _Metadata:
     """A table of the flatbuffers in which Arrow describes what follows."""
 
@@ -184,10 +189,13 @@ class _Metadata:
         self._slots = self._at - self._value("<i", self._at)
 
     def _value(self, kind: str, at: int) -> int:
-        if not 0 <= at <= len(self._data) - struct.calcsize(kind):
-            raise pa.ArrowInvalid("its metadata are damaged")
-        value: int = struct.unpack_from(kind, self._data, at)[0]
-        return value
+        try:
+            if at >= 0:
+                value: int = _NUMBERS[kind].unpack_from(self._data, at)[0]
+                return value
+        except struct.error:
+            pass
+        raise pa.ArrowInvalid("its metadata are damaged")
 
     def _place(self, slot: int) -> int:
         """Where a value is; 0 where it is not given."""
@@ -207,7 +215,7 @@ class _Metadata:
 
     def structs(self, slot: int, kind: str) -> npt.NDArray[Any]:
         """A list of numbers, or of some side by side."""
-        at, dtype = self._place(slot), np.dtype(kind)
+        at, dtype = self._place(slot), _dtype(kind)
         if not at:
             return np.empty(0, dtype)
         start = at + self._value("<I", at)
@@ -506,6 +514,8 @@ class _FlatRows:
             own = bits(values) if width == 1 else part(values, begin * width // 8, end * width // 8)
             return pa.Array.from_buffers(type_, rows, [valid, own])
         ends = offsets(wide=is_.is_large_string(type_) or is_.is_large_binary(type_))
+        if (ends[1:] < ends[:-1]).any():  # looked at before they are twice as wide
+            raise pa.ArrowInvalid("offsets of texts are not in order")
         texts = part(next(buffers), int(ends[0]), int(ends[-1]))
         type_ = held_type(type_) if widened else type_
         return pa.Array.from_buffers(type_, rows, [valid, _from_zero(ends, wide=widened), texts])
@@ -623,12 +633,12 @@ def ipc_batches(data: InMemory, columns: Sequence[str] | None = None) -> tuple[A
     return schema, batches(), sum(piece.stop - piece.start for piece in plan.pieces)
 
 
-def _require_sound(batch: Any) -> None:
+def _require_sound(batch: Any, *, in_order: bool = False) -> None:
     if isinstance(batch, Columns):
         return  # of numbers any bytes are some
     batch.validate()
     for array in batch.columns:
-        require_sound(array)
+        require_sound(array, in_order=in_order)
 
 
 def _pieces(batch: Any, columns: int, max_bytes: int) -> Iterator[tuple[int, int]]:
@@ -678,7 +688,7 @@ def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[t
                 start, batch = next(cut, (0, None))
                 if batch is None:
                     break
-                _require_sound(batch)
+                _require_sound(batch, in_order=True)
             some = True
             yield piece.path, before + start, batch, plan.storage.copies
             batch = None  # before more is read

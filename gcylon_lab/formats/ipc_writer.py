@@ -18,6 +18,7 @@ from .row_writers import Format, file_schema, plain_values, require_columns_to_w
 # Of a record batch on average: smaller ones are brought together, which copies them.
 _BATCH_ROWS = 1 << 15
 _BATCH_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 18  # columns of fewer are written together
 
 
 def ipc_format(*, stream: bool = False, compression: str | None = None) -> Format:
@@ -47,11 +48,13 @@ class IpcRows:
         arrow = file_schema(schema)
         self._arrow = self._with_plain(arrow.empty_table()).schema.with_metadata(arrow.metadata)
         self._stream: Any = None
+        self._sink: Any = None
         make = pa.ipc.new_stream if stream else pa.ipc.new_file
         with writing_to(self._target):
             self._stream = files.create()
             sink = self._stream if isinstance(self._stream, pa.NativeFile) else pa.PythonFile(self._stream, "w")
-            self._writer = make(sink, self._arrow, options=pa.ipc.IpcWriteOptions(compression=compression))
+            self._sink = pa.BufferedOutputStream(sink, _BUFFER_BYTES)
+            self._writer = make(self._sink, self._arrow, options=pa.ipc.IpcWriteOptions(compression=compression))
 
     def _with_plain(self, table: Any) -> Any:
         for name in self._plain:
@@ -73,12 +76,14 @@ class IpcRows:
         """Write the end."""
         with writing_to(self._target):
             self._writer.close()
+            self._sink.close()
             self._stream.close()
 
     def abandon(self) -> None:
         """Close the file."""
-        with suppress(OSError, pa.ArrowException):
-            self._stream.close()
+        for stream in filter(None, (self._sink, self._stream)):
+            with suppress(OSError, pa.ArrowException, ValueError):
+                stream.close()
 
 
 def arrow_table(rows: Columns) -> Any:

@@ -133,8 +133,9 @@ def test_what_stands_there_is_replaced_only_where_asked_for(tmp_path: Path, kind
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "ipc"])
+@pytest.mark.parametrize("rows", [9, 100_000])
 def test_a_disk_that_is_full_on_one_rank_changes_nothing(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kind: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(rows: int) -> str:
         table = gl.from_pandas(pd.DataFrame({"a": np.random.default_rng(0).random(rows)}))
@@ -147,7 +148,7 @@ def test_a_disk_that_is_full_on_one_rank_changes_nothing(
     assert run_threads(2, write, 4) == ["", ""]
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     fill_the_disk_for(monkeypatch, "part-00001")
-    said = run_threads(2, write, 100_000)
+    said = run_threads(2, write, rows)
     assert said[0] == said[1] and said[0].startswith("[rank 1]") and "No space left" in said[0]
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
