@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import struct
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +28,13 @@ from .file_columns import (
 )
 from .filesystems import Storage, is_url, reading
 from .in_memory import InMemory
+from .ipc_messages import MAGIC, Metadata, is_native, message_at, messages, reader_of
 from .read_plans import Paths, RowPiece, expand_paths, spread_rows
 from .sound_arrays import require_sound
 
 Int64s = npt.NDArray[np.int64]
 
 IPC_SUFFIXES = (".arrow", ".arrows", ".feather", ".ipc")
-_MAGIC = b"ARROW1"
 _TIMES_SMALLER = {0: 255, 1: 1 << 15}  # at the most, by LZ4 and by Zstandard
 _MOST_EMPTY_ROWS = 1 << 31  # of columns that take no bytes
 
@@ -142,20 +139,12 @@ def _open(path: str, storage: Storage, fields: list[int] | None = None) -> Any:
             advice="Write it again with version 2, which is Arrow IPC.",
             path=path,
         )
-    if magic == _MAGIC:
+    if magic == MAGIC:
         return pa.ipc.open_file(source, options=options)
     # Arrow takes memory for what a stream says of its first message's size.
-    _message(_reader_of(source), storage.size(path), 0)
+    message_at(reader_of(source), storage.size(path), 0)
     source.seek(0)
     return pa.ipc.open_stream(source, options=options)
-
-
-def _reader_of(file: Any) -> Callable[[int, int], bytes]:
-    def read(at: int, count: int) -> bytes:
-        file.seek(at)
-        return bytes(file.read(count))
-
-    return read
 
 
 def _each(reader: Any) -> Iterator[Any]:
@@ -165,64 +154,7 @@ def _each(reader: Any) -> Iterator[Any]:
 
 
 # ---- what headers say of sizes. Arrow takes memory for what a compressed buffer says that it unpacks to before it
-# looks at the rest of it, and its Python side does not tell these sizes: they are read here, as the format has them.
-
-
-class _Message(NamedTuple):
-    """The header of a dictionary or of rows, and where its buffers are."""
-
-    header: _Metadata
-    body: int
-    stop: int
-
-
-_NUMBERS = {kind: struct.Struct(kind) for kind in ("<I", "<i", "<H", "<h", "<q", "<B", "<b")}
-_dtype: Callable[[str], np.dtype[Any]] = cache(np.dtype)
-
-
-class _Metadata:
-    """A table of the flatbuffers in which Arrow describes what follows."""
-
-    def __init__(self, data: bytes, at: int | None = None) -> None:
-        self._data = data
-        self._at = self._value("<I", 0) if at is None else at
-        self._slots = self._at - self._value("<i", self._at)
-
-    def _value(self, kind: str, at: int) -> int:
-        try:
-            if at >= 0:
-                value: int = _NUMBERS[kind].unpack_from(self._data, at)[0]
-                return value
-        except struct.error:
-            pass
-        raise pa.ArrowInvalid("its metadata are damaged")
-
-    def _place(self, slot: int) -> int:
-        """Where a value is; 0 where it is not given."""
-        at = 4 + 2 * slot
-        offset = self._value("<H", self._slots + at) if at < self._value("<H", self._slots) else 0
-        return self._at + offset if offset else 0
-
-    def number(self, slot: int, kind: str) -> int:
-        """A number; 0 where it is not given."""
-        at = self._place(slot)
-        return self._value(kind, at) if at else 0
-
-    def table(self, slot: int) -> _Metadata | None:
-        """A table in it."""
-        at = self._place(slot)
-        return _Metadata(self._data, at + self._value("<I", at)) if at else None
-
-    def structs(self, slot: int, kind: str) -> npt.NDArray[Any]:
-        """A list of numbers, or of some side by side."""
-        at, dtype = self._place(slot), _dtype(kind)
-        if not at:
-            return np.empty(0, dtype)
-        start = at + self._value("<I", at)
-        count = self._value("<I", start)
-        if start + 4 + count * dtype.itemsize > len(self._data):
-            raise pa.ArrowInvalid("its metadata are damaged")
-        return np.frombuffer(self._data, dtype, count, start + 4)
+# looks at the rest of it.
 
 
 def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] | None) -> tuple[tuple[int, ...], int]:
@@ -233,7 +165,7 @@ def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] |
     pa.ArrowInvalid
         If sizes in it cannot be.
     """
-    read, size = _reader_of(storage.arrow_file(path)), storage.size(path)
+    read, size = reader_of(storage.arrow_file(path)), storage.size(path)
     wanted = [place for place, name in enumerate(schema.names) if columns is None or name in columns]
     wanted = wanted or list(range(len(schema.names)))  # as where columns that stand in metadata alone are read
 
@@ -241,10 +173,10 @@ def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] |
         return np.array([int.from_bytes(read(at, 8), "little", signed=True) for at in places.tolist()], np.int64)
 
     fields = [field.type for field in schema]
-    flat = _may_be_cut(path, storage, [fields[place] for place in wanted]) and _is_native(read, size)
+    flat = _may_be_cut(path, storage, [fields[place] for place in wanted]) and is_native(read, size)
     counts = np.array([_buffers_of(type_, iter(())) for type_ in fields], np.int64)
     rows, labels, most = [], 0, 0
-    for header, body, stop in _messages(read, size):
+    for header, body, stop in messages(read, size):
         record = header.table(2)
         is_dictionary = header.number(1, "<B") == 2
         if is_dictionary and record is not None:
@@ -266,62 +198,7 @@ def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] |
     return tuple(rows), labels + most
 
 
-def _is_native(read: Callable[[int, int], bytes], size: int) -> bool:
-    """Whether the numbers of a file or a stream are those of this machine."""
-    if read(0, len(_MAGIC)) == _MAGIC:
-        schema = _footer(read, size).table(1)
-    else:
-        first = _message(read, size, 0)
-        schema = first.header.table(2) if first else None
-    return schema is not None and bool(schema.number(0, "<h")) == (sys.byteorder == "big")
-
-
-def _footer(read: Callable[[int, int], bytes], size: int) -> _Metadata:
-    length = int.from_bytes(read(size - 10, 4), "little", signed=True)
-    if not 0 < length <= size - 10:
-        raise pa.ArrowInvalid("its metadata are damaged")
-    return _Metadata(read(size - 10 - length, length))
-
-
-def _messages(read: Callable[[int, int], bytes], size: int) -> Iterator[_Message]:
-    """Those of a file, where its footer says that they are, or of a stream, one after the other."""
-    if read(0, len(_MAGIC)) != _MAGIC:
-        at = 0
-        while (message := _message(read, size, at)) is not None:
-            at = message.stop
-            if message.header.number(1, "<B") in (2, 3):
-                yield message
-        return
-    footer = _footer(read, size)
-    for slot in (2, 3):
-        for at in footer.structs(slot, "<i8, <i8, <i8")["f0"].tolist():
-            message = _message(read, size, at) if 0 <= at < size else None
-            if message is None or message.header.number(1, "<B") != slot:
-                raise pa.ArrowInvalid("its metadata are damaged")
-            yield message
-
-
-def _message(read: Callable[[int, int], bytes], size: int, at: int) -> _Message | None:
-    """The message that begins at a byte; None where the stream ends."""
-    begin = read(at, 8)
-    if begin[:4] == b"\xff" * 4:
-        begin, at = begin[4:], at + 4
-    if len(begin) < 4:
-        return None
-    length = int.from_bytes(begin[:4], "little", signed=True)
-    if length == 0:
-        return None
-    body = at + 4 + length
-    if length < 0 or body > size:
-        raise pa.ArrowInvalid("its metadata are damaged")
-    header = _Metadata(read(at + 4, length))
-    nbytes = header.number(3, "<q")
-    if not 0 <= nbytes <= size - body:
-        raise pa.ArrowInvalid(f"a record batch says that it has {nbytes} bytes, and {size - body} follow in the file")
-    return _Message(header, body, body + nbytes)
-
-
-def _taken(record: _Metadata, body: int, stop: int, prefixes: Callable[[Int64s], Int64s], *, fetched: bool) -> Int64s:
+def _taken(record: Metadata, body: int, stop: int, prefixes: Callable[[Int64s], Int64s], *, fetched: bool) -> Int64s:
     """Memory that each buffer takes: where it is unpacked, and where it is fetched whole."""
     compression = record.table(3)
     buffers = record.structs(2, "<i8, <i8")
@@ -408,10 +285,10 @@ class _FlatRows:
         self, path: str, storage: Storage, schema: Any, names: Sequence[str], dtypes: Mapping[str, str], *, alone: bool
     ) -> None:
         self._file = storage.arrow_file(path)
-        self._bytes = _reader_of(self._file)
+        self._bytes = reader_of(self._file)
         size = storage.size(path)
-        self._messages = [m for m in _messages(self._bytes, size) if m.header.number(1, "<B") == 3]
-        self._native = _is_native(self._bytes, size)
+        self._messages = [m for m in messages(self._bytes, size) if m.header.number(1, "<B") == 3]
+        self._native = is_native(self._bytes, size)
         self._types = [field.type for field in schema]
         self._counts = [_buffers_of(type_, iter(())) for type_ in self._types]
         self._places = [schema.get_field_index(name) for name in names]
