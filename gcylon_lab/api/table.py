@@ -21,6 +21,7 @@ from ..operators.exchange.collect import allgather
 from ..operators.rowwise.chain import Chain, Made, Step, extended, made, made_alone
 from ..operators.rowwise.head_tail import checked_rows, take_head
 from ..runtime.context import Context, current
+from .frames.labels import Dtypes, Labels
 from .frames.names import Frames
 from .interchange.verbs import InterchangeVerbs
 from .part_info import PartInfo
@@ -78,12 +79,12 @@ class Table(
     def columns(self) -> list[Any]:
         """Column labels."""
         refuse_in_pandas()
-        return list(self.schema.names)
+        return Labels(self.schema.names)
 
     @property
     def dtypes(self) -> dict[Any, str]:
         """The dtype of each column, in words."""
-        return {column.name: column.describe() for column in self.schema}
+        return Dtypes((column.name, column.describe()) for column in self.schema)
 
     @property
     def num_rows(self) -> int:

@@ -40,7 +40,20 @@ def names_of(*owners: Any) -> set[str]:
 )
 def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, instead: dict[str, str]) -> None:
     there = names_of(
-        owner, gl.Table, GroupBy, Expression, TextMethods, TimeFields, Then, When, pd.DataFrame, pd, gl, np, builtins
+        owner,
+        gl.Table,
+        Column,
+        GroupBy,
+        Expression,
+        TextMethods,
+        TimeFields,
+        Then,
+        When,
+        pd.DataFrame,
+        pd,
+        gl,
+        np,
+        builtins,
     )
     assert not set(instead) & set(dir(owner))
     for name, text in instead.items():

@@ -8,11 +8,13 @@ from typing import Any
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.scalars import shown, whole_number
 from ...errors import ArgumentError
+from ..verbs.arguments import fitted
 from ..verbs.brackets import Column, check_own
 
 _WIDER = 0.001  # than the values: as pandas has it, of bins that are only counted
 
 
+@fitted
 def cut(
     column: Expression,
     bins: int | Sequence[float],
@@ -124,6 +126,7 @@ def merge_asof(left: Any, right: Any, on: Any, by: Any = None, **how: Any) -> An
     return _table("merge_asof", left).merge_asof(right, on, by, **how)
 
 
+@fitted
 def crosstab(index: Any, columns: Any) -> Any:
     """Count how often each pair of values of two columns of a table is there: ``t.crosstab("a", "b")``.
 

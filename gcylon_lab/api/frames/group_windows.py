@@ -14,6 +14,7 @@ from ...backends.protocol.methods.signatures import in_own_words
 from ...errors import ArgumentError
 
 Make = Callable[[Any], Any]
+_ROLLED = ("sum", "mean", "min", "max", "std", "var", "count")
 
 
 @in_own_words
@@ -109,5 +110,10 @@ class GroupRolling:
     if not TYPE_CHECKING:  # sum, mean, min, max, std, var and count, as `Rolling` has them
 
         def __getattr__(self, name: str) -> Any:
+            if name not in _ROLLED:
+                raise AttributeError(
+                    f"there is no groupby(keys).rolling(n).{name}; there are {', '.join(_ROLLED)}, and a column is "
+                    "chosen before, as t.groupby('k')['x'].rolling(3).mean()"
+                )
             make = self._groups._over
             return lambda: make(lambda value: getattr(value.rolling(self._window, self._periods), name)())

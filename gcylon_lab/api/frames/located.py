@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...backends.protocol.expressions import Expression
+from ...engine.exec.keys import check_labels
 from ..verbs.pandas_hints import no_item
 
 _MOST_ROWS = 10_000  # that are fetched to be counted from one end
@@ -42,8 +43,9 @@ class Located(_Places):
             table = table[rows]
         elif not _is_all(rows):
             raise no_item(self._table, key)
-        chosen: Any = columns
-        return table if _is_all(columns) else table[chosen if isinstance(chosen, (str, int)) else list(chosen)]
+        if isinstance(columns, slice):
+            return table if _is_all(columns) else table[_between(table.columns, columns)]
+        return table[columns if isinstance(columns, (str, int)) else list(columns)]
 
 
 class Placed(_Places):
@@ -51,8 +53,20 @@ class Placed(_Places):
 
     def __getitem__(self, key: Any) -> Any:
         rows, columns = _asked(key)
+        if _is_all(rows) and isinstance(key, tuple):
+            names = self._table.columns
+            chosen = names[columns] if isinstance(columns, (int, slice)) else [names[one] for one in columns]
+            return self._table[list(chosen) if isinstance(chosen, list) else chosen]
         found = some_rows(self._table, rows)
         return found if _is_all(columns) else found.iloc[..., columns]
+
+
+def _between(names: list[Any], ends: slice) -> list[Any]:
+    """Columns from one label up to and with another."""
+    check_labels([one for one in (ends.start, ends.stop) if one is not None], names)
+    first = 0 if ends.start is None else names.index(ends.start)
+    last = len(names) if ends.stop is None else names.index(ends.stop) + 1
+    return list(names[first:last][:: ends.step])
 
 
 def some_rows(table: Any, rows: Any) -> Any:

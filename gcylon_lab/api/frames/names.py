@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ...backends.protocol.aggregation import by_name
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.methods.signatures import in_own_words
-from ...backends.protocol.scalars import shown
+from ...backends.protocol.scalars import check_own_expression, shown
 from ...backends.protocol.schema import Label
 from ...engine.exec.keys import listed
 from ...errors import ArgumentError
@@ -363,6 +363,7 @@ class Frames:
     def with_columns(self, *columns: Any, **named: Any) -> Self:
         """Collective: all ranks call it. Add columns; see `assign`."""
         if columns:
+            check_own_expression(columns[0])
             raise ArgumentError(
                 f"with_columns got {shown(columns[0])} without a name.", advice="Give names, as total=gl.col('x') * 2."
             )
@@ -421,15 +422,17 @@ class Frames:
         import pandas as pd
 
         table = _of(self)
-        if named and spec is None:
+        if named and spec is not None:
+            raise TypeError(f"agg() got functions, and {', '.join(named)}: give either")
+        if named:
             rows = {name: _column_and_function(name, one) for name, one in named.items()}
             names = list(dict.fromkeys(label for label, _ in rows.values()))
             values = {name: {label: _function(table, one)(label)} for name, (label, one) in rows.items()}
             return pd.DataFrame.from_dict(values, orient="index").reindex(index=list(rows), columns=names)
         if isinstance(spec, Mapping):
             spec = {label: by_name(one) for label, one in spec.items()}
-        if isinstance(spec, str):
-            return _function(table, spec)()
+        if isinstance(spec, str) or callable(spec):
+            return _function(table, by_name(spec))()
         if isinstance(spec, Mapping) and all(isinstance(one, str) for one in spec.values()):
             return pd.Series({name: _function(table, one)(name) for name, one in spec.items()})
         if isinstance(spec, Mapping) and all(isinstance(one, (str, list, tuple)) for one in spec.values()):
@@ -437,7 +440,9 @@ class Frames:
             names = list(dict.fromkeys(one for several in spec.values() for one in several))
             columns = {label: {one: _function(table, one)(label) for one in some} for label, some in spec.items()}
             return pd.DataFrame(columns).reindex(names)
-        if isinstance(spec, (list, tuple)) and all(isinstance(one, str) for one in spec):
+        if isinstance(spec, (list, tuple)):
+            spec = [by_name(one) for one in spec]
+        if isinstance(spec, list) and all(isinstance(one, str) for one in spec):
             return pd.DataFrame({one: _function(table, one)() for one in spec}).T
         raise ArgumentError(
             f"agg got {shown(spec)}." if spec is not None else "agg() asks for nothing.",
@@ -486,8 +491,10 @@ class Frames:
         """Collective: all ranks call it. See `write_ipc`."""
         return _of(self).write_ipc(path, **how)
 
-    def to_json(self, path: Any, **how: Any) -> Any:
-        """Collective: all ranks call it. See `write_json`."""
+    def to_json(self, path: Any = None, **how: Any) -> Any:
+        """Collective: all ranks call it. See `write_json`; without a folder the text of the first 10,000 rows."""
+        if path is None:
+            return _of(self).to_pandas().to_json(**how)
         return _of(self).write_json(path, **how)
 
     # ---- inside
@@ -535,9 +542,9 @@ def _column_and_function(name: str, given: Any) -> tuple[Label, str]:
     return plain_label(given[0]), by_name(given[1])
 
 
-def _function(table: Any, name: str) -> Callable[..., Any]:
+def _function(table: Any, name: Any) -> Callable[..., Any]:
     if name not in WHOLE_COLUMNS[:-1]:
-        raise ArgumentError(f"agg has no function {name!r}.", advice=f"There are {', '.join(WHOLE_COLUMNS[:-1])}.")
+        raise ArgumentError(f"agg has no function {shown(name)}.", advice=f"There are {', '.join(WHOLE_COLUMNS[:-1])}.")
     found: Callable[..., Any] = getattr(table, name)
     return found
 

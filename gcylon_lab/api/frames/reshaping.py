@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...backends.protocol.aggregation import by_name
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.scalars import shown
 from ...backends.protocol.schema import Label
@@ -28,6 +29,7 @@ def pivot_table(
 ) -> Any:
     """A table of one row for each value of the index, and one column for each value of the columns; see
     `gcylon_lab.api.frames.names.Frames.pivot_table`."""
+    aggfunc = by_name(aggfunc)
     if not isinstance(aggfunc, str):
         raise ArgumentError(f"pivot_table got aggfunc={shown(aggfunc)}.", advice="Give one function's name, as 'mean'.")
     if index is None:

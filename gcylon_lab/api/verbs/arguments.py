@@ -373,6 +373,8 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
             raise ArgumentError(f"{place}= of {verb} takes no table.", advice="Leave it out, or give a plain value.")
         if verb == "assign" and place in ("columns", "named") and isinstance(given, Mapping):
             given = {label: _of_table(one, args[0]) for label, one in given.items()}
+        if verb == "fillna" and place == "value" and type(given).__name__ == "Series":
+            given = given.to_dict() if set(given.index) <= set(args[0].columns) else given  # as means of columns are
         if verb == "rename" and place == "columns" and callable(given) and not isinstance(given, Expression):
             given = {label: given(label) for label in args[0].columns}
         check_own(given, args[0])

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ...backends.protocol.aggregation import by_name
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.methods.signatures import in_own_words
-from ...backends.protocol.scalars import has_columns
+from ...backends.protocol.scalars import has_columns, shown
 from ...backends.protocol.schema import Label
 from ...engine.exec.keys import check_labels, listed
 from ...errors import ArgumentError, ColumnMissing, GcylonError
 from ...operators.rowwise.head_tail import checked_rows
-from ..frames.located import some_rows
+from ..frames.located import Placed, some_rows
 from ..query_text import condition_of
 from .pandas_hints import OF_COLUMNS, no_attribute, no_item, no_new_item, no_operator, no_such_column, refuse_in_pandas
 
@@ -156,9 +157,9 @@ class Column(Expression):
         """Collective: all ranks call it. One function by its name, or several as a pandas Series."""
         import pandas as pd
 
-        if isinstance(functions, str):
+        if isinstance(functions, str) or callable(functions):
             return self._by_name(functions)()
-        return pd.Series({name: self._by_name(name)() for name in functions}, name=self.name)
+        return pd.Series({by_name(name): self._by_name(name)() for name in functions}, name=self.name)
 
     def corr(self, other: Expression) -> float:
         """Collective: all ranks call it. The correlation with another column of the table."""
@@ -172,6 +173,14 @@ class Column(Expression):
         """Collective: all ranks call it. How many values lie between edges, and the edges; see `Table.histogram`."""
         table, name = self._alone()
         return table.histogram(name, bins)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Values of a condition as a column, or few ones by their numbers from the beginning or the end, in pandas."""
+        if not isinstance(key, Expression):
+            return some_rows(self, key)
+        if self.operation != "col":
+            raise ArgumentError(f"{self!r} has no rows.", advice="Name it before: t.assign(y=t.x * 2)[condition]['y'].")
+        return self._table.filter(key)[self.name]
 
     @property
     def is_unique(self) -> bool:
@@ -188,6 +197,26 @@ class Column(Expression):
     def shape(self) -> tuple[int]:
         """How many rows there are."""
         return (len(self),)
+
+    @property
+    def size(self) -> int:
+        """How many rows there are."""
+        return len(self)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no rows."""
+        return not len(self)
+
+    @property
+    def ndim(self) -> int:
+        """1, as of every column."""
+        return 1
+
+    @property
+    def iloc(self) -> Placed:
+        """The first or last values, in pandas: ``t.x.iloc[:5]``."""
+        return Placed(self)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -275,9 +304,12 @@ class Column(Expression):
             )
         return self.to_pandas(None)
 
-    def _by_name(self, function: str) -> Any:
+    def _by_name(self, function: Any) -> Any:
+        function = by_name(function)
         if function not in WHOLE_COLUMNS:
-            raise ArgumentError(f"agg has no function {function!r}.", advice=f"There are {', '.join(WHOLE_COLUMNS)}.")
+            raise ArgumentError(
+                f"agg has no function {shown(function)}.", advice=f"There are {', '.join(WHOLE_COLUMNS)}."
+            )
         return getattr(self, function)
 
     def _with(self, other: Expression) -> Any:
@@ -357,6 +389,10 @@ _REDUCED_BY_NUMPY: dict[str, Any] = {
     "percentile": partial(_placed, scale=100),
     "nanpercentile": partial(_placed, scale=100, skip=True),
 }
+
+
+def _refusing(sign: str) -> Any:
+    return lambda table, other: no_operator(table, sign)
 
 
 @in_own_words
@@ -458,6 +494,11 @@ class Brackets:
         def __delitem__(self, key: Any) -> None:
             raise no_new_item(self)
 
+        def __setattr__(self, name: str, value: Any) -> None:
+            if not name.startswith("_"):
+                raise no_new_item(self, name)
+            object.__setattr__(self, name, value)
+
         def __eq__(self, other: Any) -> Any:
             # Other libraries compare objects with what they look for, so that only what is meant as values is refused.
             return no_operator(self, "==") if other is not self and _are_values(other) else NotImplemented
@@ -465,15 +506,11 @@ class Brackets:
         def __ne__(self, other: Any) -> Any:
             return no_operator(self, "!=") if other is not self and _are_values(other) else NotImplemented
 
-        def __add__(self, other: Any) -> Any:
-            return no_operator(self, "+")
-
-        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
-
-        def __lt__(self, other: Any) -> Any:
-            return no_operator(self, "<")
-
-        __gt__ = __le__ = __ge__ = __lt__
+        __add__ = __radd__ = _refusing("+")
+        __sub__ = __rsub__ = _refusing("-")
+        __mul__ = __rmul__ = _refusing("*")
+        __truediv__ = __rtruediv__ = _refusing("/")
+        __lt__, __gt__, __le__, __ge__ = map(_refusing, ("<", ">", "<=", ">="))
 
     __hash__ = object.__hash__
 
@@ -530,10 +567,10 @@ def check_own(given: Any, table: Any) -> None:
 
 
 def plain_label(given: Any) -> Any:
-    """A column of a table where a label is wanted, as its label; a list of them as a list of labels."""
-    if isinstance(given, Column) and given.operation == "col":
-        return given.name
-    if isinstance(given, (list, tuple)) and any(isinstance(one, Column) for one in given):
+    """A column where a label is wanted, ``t.x`` or ``gl.col("x")``, as its label; several as a list of labels."""
+    if isinstance(given, Expression) and given.operation == "col":
+        return given.arguments[0]
+    if isinstance(given, (list, tuple)) and any(isinstance(one, Expression) for one in given):
         return [plain_label(one) for one in given]
     return given
 

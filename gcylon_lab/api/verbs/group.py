@@ -11,7 +11,7 @@ from ...backends.protocol.aggregation import FUNCTIONS, Aggregation, by_name
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.methods.signatures import in_own_words
-from ...backends.protocol.scalars import check_flags, shown
+from ...backends.protocol.scalars import check_flags, check_own_expression, shown
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
@@ -118,7 +118,7 @@ class GroupBy(GroupWindows, Generic[T]):
     @checked
     def agg(
         self,
-        spec: Mapping[Label, Any] | str | None = None,
+        spec: Mapping[Label, Any] | Sequence[Any] | str | None = None,
         *,
         deterministic: bool = False,
         strategy: str = "auto",
@@ -133,8 +133,8 @@ class GroupBy(GroupWindows, Generic[T]):
         spec : mapping, optional
             A function for each column, or a list of them: ``{"x": "sum", "y": ["min", "max"]}``. One function
             keeps the column's name, several give ``y_min`` and ``y_max``. A function is a name, or a name and its
-            argument, as ``("quantile", 0.9)`` or ``("var", 0)`` (ddof). One name alone is for all columns but the
-            keys.
+            argument, as ``("quantile", 0.9)`` or ``("var", 0)`` (ddof). One name alone, or a list
+            of them, is for all columns but the keys.
         deterministic : bool, default False
             Refuse what may give other bits in another run. On CPU engines nothing does.
         strategy, config, timeout_s
@@ -177,7 +177,7 @@ class GroupBy(GroupWindows, Generic[T]):
     @checked
     def plan(
         self,
-        spec: Mapping[Label, Any] | str | None = None,
+        spec: Mapping[Label, Any] | Sequence[Any] | str | None = None,
         *,
         deterministic: bool = False,
         strategy: str = "auto",
@@ -210,8 +210,12 @@ class GroupBy(GroupWindows, Generic[T]):
     def _computed(self, keys: Sequence[Label | Expression]) -> dict[Label, Expression]:
         return {label: key for label, key in zip(self._by, keys, strict=True) if isinstance(key, Expression)}
 
-    def _wanted(self, spec: Mapping[Label, Any] | str | None, named: Mapping[str, Any]) -> list[Aggregation]:
+    def _wanted(
+        self, spec: Mapping[Label, Any] | Sequence[Any] | str | None, named: Mapping[str, Any]
+    ) -> list[Aggregation]:
         if isinstance(spec, str) and spec in FUNCTIONS and not named:
+            spec = dict.fromkeys(self._others(), spec)
+        if isinstance(spec, list) and spec and all(by_name(one) in FUNCTIONS for one in spec) and not named:
             spec = dict.fromkeys(self._others(), spec)
         return aggregations(spec, named)  # type: ignore[arg-type] # text is refused there
 
@@ -520,6 +524,8 @@ def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> 
     ArgumentError
         If a function is none, or nothing is asked for.
     """
+    for one in (spec, *named.values()):
+        check_own_expression(one)
     if spec is not None and not isinstance(spec, Mapping):
         raise ArgumentError(
             f"{shown(spec)} does not say of which columns.",

@@ -56,6 +56,7 @@ _HERE = {
     "expanding": "assign(x=gl.col('x').expanding().mean()), and the like",
     "explode": "map_parts(lambda part: part.explode('x'))",
     "extend": "concat(others)",
+    "fetch": "head(n)",
     "fetchall": "to_pandas(limit), or to_dict('records')",
     "fetchdf": "to_pandas(limit)",
     "fetchone": "head(1)",
@@ -155,6 +156,7 @@ _HERE = {
     "to_hdf": _TO_DISK,
     "to_html": "to_pandas(limit).to_html()",
     "to_latex": "to_pandas(limit).to_latex()",
+    "to_list": "t['x'].tolist(limit)",
     "to_markdown": "to_pandas(limit).to_markdown()",
     "to_orc": _TO_DISK,
     "to_pickle": _TO_DISK,
@@ -163,6 +165,7 @@ _HERE = {
     "to_sql": _TO_DISK,
     "to_string": "to_pandas(limit).to_string()",
     "to_xarray": "to_pandas(limit).to_xarray()",
+    "tolist": "t['x'].tolist(limit)",
     "transform": "assign(y=gl.col('x') * 2), or map_parts(f)",
     "transpose": "to_pandas(limit).T",
     "truncate": "filter(gl.col('x') > 0)",
@@ -188,13 +191,25 @@ _HERE = {
 _OF_GROUPS = {
     "aggregate": "agg({'x': 'sum'})",
     "apply": "agg({'x': 'sum'}), or shuffle(by).map_parts(f): there a rank has all rows of its groups",
+    "corr": "shuffle(by).map_parts(f): there a rank has all rows of its groups",
     "describe": "groupby(keys)['x'].describe(), of one column after the other",
     "filter": "agg(n=('x', 'size')), filter(gl.col('n') > 1), and join of the table with that, how='semi'",
+    "groups": "t.unique(keys), or get_group(key) for the rows of one",
+    "indices": "t.unique(keys), or get_group(key) for the rows of one",
     "idxmax": "t.sort_values('x', ascending=False).groupby(keys).head(1): tables have no index, and these are the rows",
     "idxmin": "t.sort_values('x').groupby(keys).head(1): tables have no index, and these are the rows",
+    "len": "size()",
     "nlargest": "t.sort_values('x', ascending=False).groupby(keys).head(3)",
     "nsmallest": "t.sort_values('x').groupby(keys).head(3)",
+    "n_unique": "nunique()",
+    "ohlc": "agg(open=('x', 'first'), high=('x', 'max'), low=('x', 'min'), close=('x', 'last'))",
+    "pipe": "agg({'x': 'sum'})",
+    "plot": "agg({'x': 'sum'}), and to_pandas(limit).plot() of that",
+    "resample": "groupby([keys, pd.Grouper(key='time', freq='D')])",
+    "sample": "shuffle(by).map_parts(f): there a rank has all rows of its groups",
     "prod": "shuffle(by).map_parts(f): there a rank has all rows of its groups",
+    "unique": "t.unique(['k', 'x']), or agg({'x': list})",
+    "value_counts": "t.value_counts(['k', 'x'])",
     "sem": "agg(s=('x', 'std'), n=('x', 'count')) and assign(sem=gl.col('s') / gl.col('n') ** 0.5)",
 }
 
@@ -212,6 +227,9 @@ OF_COLUMNS = OF_EXPRESSIONS | {
     "drop_nulls": "dropna()",
     "duplicated": "t.duplicated('x')",
     "ewm": "to_pandas(limit).ewm(...)",
+    "cut": "gl.cut(t.x, bins)",
+    "dot": "(t.x * t.y).sum()",
+    "equals": "(t.x != t.y).any()",
     "factorize": "t.groupby('x').ngroup()",
     "filter": "t.filter(condition), or t[condition]['x']",
     "first": "head(1)",
@@ -220,7 +238,6 @@ OF_COLUMNS = OF_EXPRESSIONS | {
     "hist": "histogram(bins), which counts on the ranks, or to_pandas(limit).hist()",
     "idxmax": "t.nlargest(1, 'x'): tables have no index",
     "idxmin": "t.nsmallest(1, 'x'): tables have no index",
-    "iloc": "head(n) or tolist(limit)",
     "index": "head(n): tables have no index",
     "is_monotonic_increasing": "(t.x.diff() < 0).any(), which says whether it is not",
     "item": "head(1), or a reduction, as t.x.sum()",
@@ -395,8 +412,13 @@ def _module(frame: FrameType | None) -> str:
     return frame.f_globals.get("__name__", "") if frame is not None else ""
 
 
-def no_new_item(table: Any) -> TypeError:
-    """Make the error for ``t["x"] = ...`` and ``del t["x"]``."""
+def no_new_item(table: Any, name: str = "") -> TypeError:
+    """Make the error for ``t["x"] = ...``, ``t.x = ...`` and ``del t["x"]``."""
+    if name == "columns":
+        return TypeError(
+            f"{type(table).__name__!r} object is never changed: make another table, as t = t.rename(str.lower) or "
+            "t = t.rename(dict(zip(t.columns, names)))"
+        )
     return TypeError(
         f"{type(table).__name__!r} object is never changed: make another table, as t = t.assign(y=gl.col('x') * 2) "
         "or t = t.drop('x')"
@@ -418,4 +440,8 @@ def no_function(groups: Any, name: str) -> AttributeError:
         said += f": use agg({{'x': {name!r}}}), or agg(new=('x', {name!r}))"
     elif name in _OF_GROUPS:
         said += f": use {_OF_GROUPS[name]}"
+    elif not name.startswith("_"):
+        own = [one for one in dir(type(groups)) if not one.startswith("_") and not one.endswith("_async")]
+        meant = nearest_label(name, groups._source.columns) or nearest(name, own)
+        said += f": did you mean {meant!r}?" if meant else ": dir() of it lists what there is"
     return AttributeError(said, name=name, obj=groups)

@@ -77,7 +77,7 @@ class CudfRows:
         return take(data, cupy.flatnonzero(mask), data.schema.names if columns is None else columns)
 
     def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
-        return _STEP_ROW_BYTES * (sum(expression.size() for expression in expressions) + 1)
+        return _STEP_ROW_BYTES * (sum(expression.steps() for expression in expressions) + 1)
 
 
 def _series(expression: Expression, data: DeviceColumns) -> Any:

@@ -68,7 +68,7 @@ def compute(
     if operation == "where" and not hasattr(values[0], "where") and hasattr(values[1], "where"):
         values[0] = _repeated(values[0], values[1])
     if operation == "str.replace":
-        return values[0].str.replace(*values[1:], regex=False)
+        return values[0].str.replace(values[1], values[2], regex=len(values) > 3)
     if operation.startswith("str."):
         named = values.pop() if isinstance(values[-1], dict) else {}
         return getattr(values[0].str, operation[4:])(*values[1:], **named)

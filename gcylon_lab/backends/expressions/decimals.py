@@ -138,7 +138,7 @@ def _are_comparable(values: Sequence[Any], schema: Schema) -> bool:
 def row_bytes(expression: Expression, schema: Schema) -> int:
     """Bytes a row that a step of decimals may take beyond 16: those of 256 bits take 32."""
     found = [digits_of(part, schema) for part in expression.parts()]
-    return 16 * expression.size() if any(one is not None and one.precision > MOST_DIGITS for one in found) else 0
+    return 16 * expression.steps() if any(one is not None and one.precision > MOST_DIGITS for one in found) else 0
 
 
 def computed(expression: Expression, data: Columns, truth: Truth) -> pd.Series[Any]:

@@ -69,7 +69,7 @@ class PandasRows:
     def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
         expressions = [with_times(expression, schema) for expression in expressions]
         objects = len({name for expression in expressions for name in objects_made(expression, schema)})
-        steps = sum(expression.size() for expression in expressions)
+        steps = sum(expression.steps() for expression in expressions)
         wide = sum(row_bytes(expression, schema) for expression in expressions)
         return _STEP_ROW_BYTES * (steps + 1) + _OBJECT_ROW_BYTES * objects * (steps + 1) + wide
 

@@ -124,6 +124,15 @@ class Expression(NamedOperators):
     def __pow__(self, other: Any) -> Expression:
         return self._of_values("pow", self, other)
 
+    def __rpow__(self, other: Any) -> Expression:
+        return self._of_values("pow", other, self)
+
+    def __abs__(self) -> Expression:
+        return self.abs()
+
+    def __round__(self, decimals: int | None = None) -> Expression:
+        return self.round(decimals or 0)
+
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]
         return self._of_values("eq", self, other)
 
@@ -407,9 +416,9 @@ class Expression(NamedOperators):
             return {self.arguments[0]: None}
         return {name: None for part in self._parts() for name in part.columns()}
 
-    def size(self) -> int:
+    def steps(self) -> int:
         """How many steps it has."""
-        return 1 + sum(part.size() for part in self._parts())
+        return 1 + sum(part.steps() for part in self._parts())
 
     def parts(self) -> Iterator[Expression]:
         """It and all that it is made of."""

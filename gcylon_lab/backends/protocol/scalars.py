@@ -18,6 +18,24 @@ def several_values(value: Any) -> str:
     return f"a {type(value).__name__} of {len(value):,}"
 
 
+_OF_EXPRESSIONS = ("polars", "duckdb", "ibis", "pyspark", "narwhals", "dask")
+
+
+def check_own_expression(value: Any) -> None:
+    """Refuse an expression of another library, which is neither a value nor known here.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    library = type(value).__module__.partition(".")[0].lstrip("_")
+    if library in _OF_EXPRESSIONS and type(value).__name__ in ("Expr", "Expression", "Column", "Then", "When"):
+        raise ArgumentError(
+            f"{shown(value)} is an expression of {library}, which is not known here.",
+            advice="Write it with gl.col('x'), gl.lit(1) and gl.when(condition).",
+        )
+
+
 def check_single_values(values: Iterable[Any]) -> None:
     """Refuse several values in the place of one: each rank would fit them to its own rows, and each chunk anew.
 
@@ -27,6 +45,7 @@ def check_single_values(values: Iterable[Any]) -> None:
         If one of them is several.
     """
     for value in values:
+        check_own_expression(value)
         if said := several_values(value):
             raise ArgumentError(
                 f"{said} cannot be fitted to the rows of a table, which lie on several ranks and have no index.",

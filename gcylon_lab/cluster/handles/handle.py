@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from ...api.frames.labels import Dtypes, Labels
 from ...api.frames.names import Frames
 from ...api.part_info import PartInfo, PartInfos
 from ...api.verbs.arguments import checked
@@ -129,14 +130,14 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
     def columns(self) -> list[Any]:
         """Column labels."""
         refuse_in_pandas()
-        return list(self._labels)
+        return Labels(self._labels)
 
     @property
     def dtypes(self) -> dict[Any, str]:
         """The dtype of each column, in words."""
         if self._schema is not None:
-            return {column.name: column.describe() for column in self._schema}
-        return dict(zip(self._infos[0]["columns"], self._infos[0]["dtypes"], strict=True))
+            return Dtypes((column.name, column.describe()) for column in self._schema)
+        return Dtypes(zip(self._infos[0]["columns"], self._infos[0]["dtypes"], strict=True))
 
     @property
     def num_rows(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.protocol.column import instead_of
-from ...backends.protocol.scalars import has_columns, shown
+from ...backends.protocol.scalars import check_own_expression, has_columns, shown
 from ...backends.protocol.schema import MANY_COLUMNS, Label, Schema
 from ...errors import ArgumentError, ColumnMissing
 from ..store.part import Part
@@ -37,6 +37,8 @@ def listed(names: Label | Sequence[Label], argument: str = "columns") -> list[La
         given = list(given)
         if all(map(_is_label, given)):
             return [plain_label(name) for name in given]
+    for one in given if isinstance(given, (list, tuple)) else [given]:
+        check_own_expression(one)
     advice = "Give a label, or a list of labels."
     if unordered:
         advice = "A set has no order: give a list of labels."

@@ -10,7 +10,7 @@ from ...backends.kernels.kernel import ColumnKernel, kernels_in
 from ...backends.protocol.backend import Backend
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression
-from ...backends.protocol.scalars import several_values, shown
+from ...backends.protocol.scalars import check_own_expression, several_values, shown
 from ...backends.protocol.schema import Label, Schema, agree_schemas, require_distinct
 from ...backends.refusals import is_refused_on_gpus
 from ...engine.exchange.steps import local_plan
@@ -100,6 +100,7 @@ def check_condition(given: Any) -> None:
     if isinstance(given, Expression):
         return
     check_called(given)
+    check_own_expression(given)
     if callable(given):  # its address would be another one on each rank
         advice = "Give one such as gl.col('x') > 0, or call map_parts(f) with a function of frames."
         raise ArgumentError("Expected a condition, got a function.", advice=advice)

@@ -90,13 +90,19 @@ class TextMethods:
         return self.contains(f"{_anchored(pattern)}\\Z", case=case, na=na, regex=True)
 
     def replace(self, old: str, new: str, *, regex: bool = False) -> Any:
-        """The value with another text in the place of one, wherever that is in it."""
-        if not isinstance(old, str) or not isinstance(new, str) or regex is not False:
+        """The value with another text in the place of one, or of what a regular expression matches, wherever it is."""
+        if not isinstance(old, str) or not isinstance(new, str) or not isinstance(regex, bool):
             raise ArgumentError(
-                f"replace({old!r}, {new!r}, regex={regex!r}) is invalid.",
-                advice="Give two plain strings; .str.extract(pattern) takes a regular expression.",
+                f"replace({old!r}, {new!r}, regex={regex!r}) is invalid.", advice="Give two strings, and regex=True."
             )
-        return self._of._made("str.replace", self._of, old, new)
+        if regex and "\\" in new:
+            raise ArgumentError(
+                f"replace({old!r}, {new!r}, regex=True) refers to groups.",
+                advice="Take groups out by .str.extract(pattern), and put texts together by +.",
+            )
+        return self._of._made(
+            "str.replace", self._of, _checked(old) if regex else old, new, *([{"regex": True}] * regex)
+        )
 
     def split(self, separator: str) -> Split:
         """What is between separators, of which one piece is taken: ``col("s").str.split("-")[0]``."""
