@@ -21,6 +21,7 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
     ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
+_CONNECTING = {"&": "and", "|": "or"}  # which bind less than comparisons
 _VARIABLE, _QUOTED = "__gl_variable_", "__gl_column_"
 _STRINGS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 _QUOTES = re.compile(rf"{_STRINGS.pattern}|`([^`]*)`")
@@ -80,7 +81,7 @@ class _Reader:
         return self._value(tree.body)
 
     def _plain(self) -> str:
-        """Python's own text: backticks and ``@`` are replaced by names."""
+        """Python's own text: backticks and ``@`` are replaced by names, ``&`` and ``|`` by words, as pandas does."""
         text = _QUOTES.sub(self._unquoted, self._text)
         if "`" in _STRINGS.sub("", text):
             raise ArgumentError(f"{self._text!r} has a backtick too many.", advice="Put names between two of them.")
@@ -91,6 +92,8 @@ class _Reader:
                 made.append((tokenize.NAME, _VARIABLE))
             elif made and made[-1][1] == _VARIABLE:
                 made[-1] = (tokenize.NAME, _VARIABLE + token.string)
+            elif token.string in _CONNECTING:
+                made.append((tokenize.NAME, _CONNECTING[token.string]))
             else:
                 made.append((token.type, token.string))
         return tokenize.untokenize(made).strip()

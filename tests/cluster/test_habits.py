@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import traceback
 import warnings
@@ -37,7 +39,7 @@ def surroundings(lab: gl.Cluster, folder: str) -> tuple[Names, Names]:
     frames = {"t": trips(), "z": zones(), "marks": marks}
     others = {
         "gl": gl, "np": np, "pd": pd, "pa": pa, "pl": polars, "duckdb": duckdb, "nw": narwhals, "px": plotly.express,
-        "zones": zones(), "limit": 30, "folder": folder, "lab": lab,
+        "zones": zones(), "limit": 30, "folder": folder, "lab": lab, "copy": copy, "pickle": pickle,
     }  # fmt: skip
     tables = {name: lab.from_pandas(frame) for name, frame in frames.items()}
     return others | tables, others | frames

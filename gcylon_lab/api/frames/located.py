@@ -58,7 +58,9 @@ class Placed(_Places):
             chosen = names[columns] if isinstance(columns, (int, slice)) else [names[one] for one in columns]
             return self._table[list(chosen) if isinstance(chosen, list) else chosen]
         found = some_rows(self._table, rows)
-        return found if _is_all(columns) else found.iloc[..., columns]
+        if _is_all(columns):
+            return found
+        return found.iloc[columns] if isinstance(rows, int) else found.iloc[..., columns]
 
 
 def _between(names: list[Any], ends: slice) -> list[Any]:

@@ -14,7 +14,7 @@ from ...engine.exec.keys import listed
 from ...errors import ArgumentError
 from ...operators.rowwise.head_tail import checked_rows
 from ..query_text import expression_of
-from ..verbs.brackets import MOST_ROWS, WHOLE_COLUMNS, plain_label
+from ..verbs.brackets import MOST_ROWS, WHOLE_COLUMNS, plain_label, with_keys
 from .located import Located, Placed
 from .merge_asof import merge_asof
 from .reshaping import crosstab, melt, pivot_table
@@ -154,7 +154,10 @@ class Frames:
         if not isinstance(given, Mapping):
             raise ArgumentError(f"replace got {shown(values)}.", advice="Give {'column': {old: new}}, or {old: new}.")
         table = _of(self)
-        texts = all(isinstance(one, str) for one in given)
+        old = [one for one in given if one is not None and one == one] or list(
+            given.values()
+        )  # of missing ones the new
+        texts = all(isinstance(one, str) for one in old)
         names = [name for name in table.columns if (table.schema[name].kind in ("str", "category")) == texts]
         return self._with({name: col(name).replace(given) for name in names})
 
@@ -264,7 +267,7 @@ class Frames:
         ArgumentError
             If there would be more columns.
         """
-        made: Self = pivot_table(_of(self), values, index, columns, aggfunc, fill_value)
+        made: Self = with_keys(pivot_table(_of(self), values, index, columns, aggfunc, fill_value))
         return made
 
     def crosstab(self, index: Any, columns: Any) -> Self:
@@ -382,11 +385,26 @@ class Frames:
         made: Self = _of(self).astype(dtype)
         return made
 
-    def reset_index(self, *, drop: bool = False) -> Self:
-        """Collective: all ranks call it. Add a column ``index`` of row numbers, or nothing where it is to be dropped:
-        tables have no index."""
+    def reset_index(self, *, drop: bool = False, name: Label | None = None) -> Self:
+        """Collective: all ranks call it. Add a column ``index`` of row numbers, as tables have no index.
+
+        Parameters
+        ----------
+        drop : bool, default False
+            Whether it is not wanted.
+        name : label, optional
+            What the last column is called, where groups were counted; nothing is added then.
+
+        Returns
+        -------
+        Table
+            The table itself where rows are groups, whose keys are columns already.
+        """
         table = _of(self)
-        if drop:
+        if name is not None:
+            renamed: Self = table.rename({table.columns[-1]: name})
+            return renamed
+        if drop or table._has_keys:
             return self
         numbered = table.assign({"index": lit(1)._window("cumsum") - 1})
         made: Self = numbered.select(["index", *table.columns])

@@ -266,10 +266,12 @@ class Column(Expression):
         found: pd.Series[Any] = self.to_table().tail(n)[self.name]
         return found
 
-    def value_counts(self, *, normalize: bool = False, ascending: bool = False, dropna: bool = True) -> Any:
+    def value_counts(
+        self, *, normalize: bool = False, sort: bool = True, ascending: bool = False, dropna: bool = True
+    ) -> Any:
         """Collective: all ranks call it. A table of its different values and how often each is there."""
         table, name = self._alone()
-        return table.value_counts(name, normalize=normalize, ascending=ascending, dropna=dropna)
+        return with_keys(table.value_counts(name, normalize=normalize, sort=sort, ascending=ascending, dropna=dropna))
 
     def head(self, n: int = 5) -> pd.Series[Any]:
         """Collective: all ranks call it. The first values in global order, as a pandas Series."""
@@ -398,6 +400,8 @@ def _refusing(sign: str) -> Any:
 @in_own_words
 class Brackets:
     """``t["x"]`` and ``t.x`` are a `Column`, ``t[["a", "b"]]`` is `select`, and ``t[condition]`` is `filter`."""
+
+    _has_keys = False  # whether rows are groups, whose keys are an index in pandas
 
     def __getitem__(self, key: Any) -> Any:
         table: Any = self
@@ -564,6 +568,12 @@ def check_own(given: Any, table: Any) -> None:
                     advice="Bring the tables together by a key, as in t.join(other, on='key'); if this table's own "
                     f"column is meant, write gl.col({names[0] if names else 'x'!r}).",
                 )
+
+
+def with_keys(table: Any) -> Any:
+    """A table whose rows are groups: ``reset_index()`` has nothing to add to it."""
+    table._has_keys = True
+    return table
 
 
 def plain_label(given: Any) -> Any:

@@ -24,7 +24,7 @@ from ..frames.group_keys import key_labels, listed_keys, own_name, span_of_time,
 from ..frames.group_windows import GroupWindows, Make
 from .arguments import checked
 from .base import Verbs
-from .brackets import plain_label
+from .brackets import plain_label, with_keys
 from .pandas_hints import no_function, no_loop
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class GroupBy(GroupWindows, Generic[T]):
             if isinstance(key, Expression) and label != own_name(key)
         }
         free = {label: name for label, name in wanted.items() if name not in result.columns}
-        return result.rename(free) if free and len(set(free.values())) == len(free) else result
+        return with_keys(result.rename(free) if free and len(set(free.values())) == len(free) else result)
 
     @property
     def _table_kind(self) -> type:

@@ -153,6 +153,7 @@ _HERE = {
     "to_dicts": "to_dict('records')",
     "to_dummies": "assign(a=(gl.col('x') == 'a').astype('int64')) for each value",
     "to_excel": _TO_DISK,
+    "to_frame": "the table itself",
     "to_hdf": _TO_DISK,
     "to_html": "to_pandas(limit).to_html()",
     "to_latex": "to_pandas(limit).to_latex()",

@@ -264,7 +264,10 @@ class Expression(NamedOperators):
             raise ArgumentError(f"replace got {values!r}.", advice=advice)
         made = self
         for old, new in values.items():
-            made = made.where(self.isna() | (self != old), new)
+            if old is None or old != old:  # missing
+                made = made.where(self.notna(), new)
+            else:
+                made = made.where(self.isna() | (self != old), new)
         return made
 
     def map(self, values: Mapping[Any, Any]) -> Expression:

@@ -24,6 +24,7 @@ _HERE = {
     "scale": "restart() for new engines, or gl.Cluster(n) for another number of them",
     "shutdown": "close()",
     "size": "n",
+    "sql": "t.query(text), or DuckDB, which takes t.to_arrow(limit)",
     "stop": "close()",
     "submit": "run(function, table)",
     "tables": "memory(), which lists tables by name, and table(name) for one of them",

@@ -157,6 +157,13 @@ class ArrowExport(Forwarding):
         ArgumentError
             If there are more.
         """
+        return self._all_arrow().__arrow_c_stream__(requested_schema)
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> Any:
+        """All rows by the interchange protocol, by which seaborn and Altair ask; refused for more than 10,000."""
+        return self._all_arrow().__dataframe__(nan_as_null, allow_copy)
+
+    def _all_arrow(self) -> pa.Table:
         if self.num_rows > DEFAULT_LIMIT:
             raise ArgumentError(
                 f"{self._called} has {format_count(self.num_rows)} rows ({format_bytes(self.nbytes)}), and another "
@@ -164,7 +171,7 @@ class ArrowExport(Forwarding):
                 advice="Give it t.to_arrow(limit=None) for all rows, t.to_arrow(1000) for the first ones, or read "
                 "t.to_batches() one by one.",
             )
-        return self.to_arrow(limit=None).__arrow_c_stream__(requested_schema)
+        return self.to_arrow(limit=None)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise no_array(self)

@@ -6,7 +6,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from ...api.frames.labels import Dtypes, Labels
 from ...api.frames.names import Frames
@@ -299,6 +299,18 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
 
     def __len__(self) -> int:
         return self.num_rows
+
+    def __copy__(self) -> Self:
+        return self  # no verb changes it
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> Never:
+        raise TypeError(
+            f"{self!r} cannot be pickled, as its rows are on the ranks: write_parquet(folder) keeps them, and "
+            "lab.run(f, t) calls a function with them"
+        )
 
     def __repr__(self) -> str:
         if self.released:
