@@ -40,6 +40,17 @@ def test_the_smaller_side_goes_to_all_ranks_where_that_costs_less() -> None:
     assert meet("inner", side("left", 800), side("right", 400)).kind == "shuffle"
 
 
+def test_one_exchange_of_little_is_better_than_two_of_less() -> None:
+    def few(name: str, rows: int, spread: Partitioning | None = None) -> Side:
+        return Side(name, ("k",), (64 * rows,) * 4, (rows,) * 4, spread)
+
+    meeting = meet("inner", few("left", 20), few("right", 10))
+    assert (meeting.kind, meeting.moved) == ("broadcast", ("right",))
+    assert meet("inner", few("left", 20_000), few("right", 10_000)).kind == "shuffle"
+    # One that stays spares nothing: there is one exchange either way.
+    assert meet("inner", few("left", 20, Partitioning(("k",), 4)), few("right", 10)).kind == "shuffle"
+
+
 @pytest.mark.parametrize("how", ["right", "outer"])
 def test_a_side_whose_rows_are_all_kept_does_not_go_to_all_ranks(how: str) -> None:
     meeting = meet(how, side("left", 800), side("right", 10))

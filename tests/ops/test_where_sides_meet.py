@@ -10,10 +10,12 @@ from joins import HOWS, TWO, answer, check, frames, join, rows, whole
 from worlds import World
 
 from gcylon_lab.errors import ArgumentError
+from gcylon_lab.operators.join import distribution
 
 
 # ---- where rows meet
-def test_a_small_side_goes_to_all_ranks() -> None:
+def test_a_small_side_goes_to_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribution, "_EXCHANGE_BYTES", 0)  # both are so small that one exchange would be better
     lefts, rights = frames("even", 3, rows=400)
     rights = [frame[:5] for frame in rights]
     for how in ("inner", "left", "semi", "anti"):
@@ -75,7 +77,8 @@ def chained(lefts: list[pd.DataFrame], rights: list[pd.DataFrame], how: str) -> 
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "outer"])
-def test_the_result_remembers_how_it_is_spread(how: str) -> None:
+def test_the_result_remembers_how_it_is_spread(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribution, "_EXCHANGE_BYTES", 0)  # so small sides would not be shuffled
     lefts, rights = frames("even", 3)
     lefts, rights = [f[["k", "w"]] for f in lefts], [f[["k", "u"]].rename(columns={"k": "q"}) for f in rights]
     results = World("threads", 3).run(chained, lefts, rights, how)

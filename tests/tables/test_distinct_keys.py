@@ -36,6 +36,8 @@ KEYS: dict[str, dict[str, Any]] = {
     "narrow": {"k": numbers(50)},
     "few wide": {"k": numbers(50) * WIDE},
     "many wide": {"k": numbers(40_000) * WIDE},
+    "in order": {"k": np.sort(numbers(40_000)) * WIDE},
+    "in order first": {"k": np.append(np.sort(numbers(40_000, ROWS - 1)), -1) * WIDE},
     "all different": {"k": np.random.default_rng(1).permutation(ROWS) * WIDE},
     "uint64": {"k": np.uint64(2**64 - 1) - numbers(900).astype("uint64") * np.uint64(WIDE)},
     "int32": {"k": (numbers(40_000) * 50_000).astype("int32")},

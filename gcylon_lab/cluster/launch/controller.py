@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 import os
 import secrets
 import signal
@@ -83,6 +84,7 @@ def main() -> None:
     home, grace_s = Path(os.environ[HOME_VARIABLE]), float(os.environ[GRACE_VARIABLE])
     threading.Thread(target=watch, args=(home, grace_s), name="gcylon-vigil", daemon=True).start()
     config = Config()
+    config.IPController.log_level = logging.WARNING  # each request would have several lines
     if ADDRESS_VARIABLE in os.environ:
         tcp.hold_ports()
         tcp.relay_whole_messages()

@@ -345,13 +345,13 @@ class Launcher:
             self._guard.wait(_ASKED_S)
 
     def _alive(self, part: str) -> list[psutil.Process]:
-        """The process of a part of ipyparallel's, as long as it runs."""
+        """The process of a part of ipyparallel's, as long as it runs; asked before each request."""
         launched = getattr(self._processes, part)
         try:
             found = [psutil.Process(launched.pid)] if launched is not None else []
+            return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
         except psutil.Error:
             return []
-        return [process for process in found if is_running(process)]
 
     def output(self) -> str:
         """What the engines' launcher wrote."""

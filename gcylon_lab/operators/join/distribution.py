@@ -13,6 +13,7 @@ from ...units import format_bytes
 
 _MAY_BROADCAST = {"left": ("inner", "right", "cross"), "right": ("inner", "left", "semi", "anti", "cross")}
 SIDES = ("left", "right")
+_EXCHANGE_BYTES = 1 << 17  # that a rank sends in the time in which all agree on an exchange, however little it moves
 IN_PASSES = "because both sides do not fit at once beside their tables, but some buckets of their keys at a time do"
 
 
@@ -93,7 +94,8 @@ def plan_distribution(
         return shuffle
     moved_bytes, index_bytes, distribution = best
     sent = f"sending it to all ranks moves {format_bytes(moved_bytes)}, and indexes {format_bytes(index_bytes)} more"
-    if moved_bytes + index_bytes < shuffled_bytes:
+    spared_bytes = _EXCHANGE_BYTES * size * (len(shuffle.moved) - 1)
+    if moved_bytes + index_bytes < shuffled_bytes + spared_bytes:
         reason = f"{distribution.reason}: {sent}; shuffling would move {format_bytes(shuffled_bytes)}"
         return JoinDistribution(distribution.kind, distribution.moved, (), (), reason)
     reason = f"{shuffle.reason}: that moves {format_bytes(shuffled_bytes)} (the {distribution.moved[0]} side: {sent})"

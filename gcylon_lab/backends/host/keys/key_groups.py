@@ -229,15 +229,26 @@ def _plain_key(data: Columns, keys: Sequence[Label]) -> npt.NDArray[Any] | None:
 
 def _in_order(ids: Int64s, count: int) -> Groups:
     """Number groups by the row at which they begin; those without rows are left out."""
-    if len(ids) and ids[0] >= 0 and (ids[1:] >= ids[:-1]).all():  # as of a file in the order of its keys
-        begins = np.empty(len(ids), np.bool_)
-        begins[0] = True
-        np.not_equal(ids[1:], ids[:-1], out=begins[1:])
+    if len(ids) and ids[0] >= 0 and _ascend(ids):
+        begins = _begins(ids)
         return Groups(np.cumsum(begins) - 1, np.flatnonzero(begins))
     rows = _ascending(first_rows(ids, count), len(ids))
     place = np.full(count + 1, -1, np.int64)  # id -1 finds the last
     place[ids[rows]] = np.arange(len(rows))
     return Groups(place[ids], rows)
+
+
+def _ascend(values: npt.NDArray[Any]) -> bool:
+    """Whether none is less than the one before it, as of a file in the order of its keys."""
+    head = values[:_HEAD_ROWS]
+    return bool((head[1:] >= head[:-1]).all()) and bool((values[1:] >= values[:-1]).all())
+
+
+def _begins(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """At which of some values in order another one begins."""
+    begins = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=begins[1:])
+    return begins
 
 
 def _ascending(rows: Int64s, count: int) -> Int64s:
@@ -449,6 +460,9 @@ def _int_codes(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None) ->
         wide = values if values.dtype.itemsize == 8 else values.astype(np.int64)
         codes = (wide - wide.dtype.type(low)).astype(np.int64, copy=False)
         return _Codes(codes, high - low + 1)
+    if valid is None and _ascend(values):
+        codes = np.cumsum(_begins(values)) - 1
+        return _Codes(codes, int(codes[-1]) + 1, begin_in_order=True)
     return _numbered(values)
 
 
