@@ -46,8 +46,11 @@ def operations(lab: gl.Cluster) -> list[str]:
 
 def test_a_chain_is_no_request_and_goes_with_the_verb_that_needs_it(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     table = lab.from_pandas(frame)
+    mean = table.mean("v")
     before = len(operations(lab))
     with requests_of(lab) as sent:
+        assert table.filter(col("v") > mean).columns == ["k", "v", "s"]  # a number of numpy's
+        assert sent == []
         chain = table.filter(col("v") > 0.25).assign(w=col("v") * 2).drop("s").rename({"k": "key"})
         assert chain.columns == ["key", "v", "w"] and chain.dtypes["w"] == "float64" and chain.num_columns == 3
         assert chain.schema.names == ("key", "v", "w")

@@ -19,7 +19,7 @@ from gcylon_lab.backends.host.partition import partition_scratch_bytes
 from gcylon_lab.backends.protocol.scattering import device_partition_bytes
 from gcylon_lab.backends.protocol.sorting import device_scratch_bytes
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.engine.plan.costs import Costs, costs_of, expected_results, room_wanted
+from gcylon_lab.engine.plan.costs import Costs, costs_of, expected_results, room_wanted, surely_enough
 from gcylon_lab.engine.plan.plan import make_plan
 from gcylon_lab.engine.plan.table_stats import DEVICE_CHUNK_BYTES, VERBS, TableStats, stage_slice_bytes
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ConfigError
@@ -329,6 +329,23 @@ def test_room_is_never_more_than_the_limit(verb: str, strategy: str) -> None:
         for room in room_wanted(limited(limit, verb, **more), AUTO, strategy):
             assert 0 < room.least <= limit
             assert 0 <= room.all <= limit
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("overlaps", [False, True])
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("rows", [1, 1000, MB])
+def test_enough_without_a_plan_is_more_than_any_plan_wants(verb: str, overlaps: bool, on_gpu: bool, rows: int) -> None:
+    more = {"target_rows": (rows,) * 4} if verb == "repartition" else {}
+    chunk_bytes = {"fast_chunk_bytes": DEVICE_CHUNK_BYTES} if on_gpu else {}
+    for row_bytes, fixed, widest in ((8, 8, 0), (32, 8, 900), (900, 8, 10 * MB)):
+        stats = replace(limited(1000 * 1000 * MB, verb, **more, **chunk_bytes), overlaps=overlaps)
+        stats = replace(
+            stats, rows=(rows,) * 4, nbytes=(rows * row_bytes,) * 4, fixed_row_bytes=fixed, widest_bytes=(widest,) * 4
+        )
+        most = surely_enough(stats)
+        for strategy in ("auto", "direct", "chunked", "staged"):
+            assert all(max(room.all, room.here, room.least) < most for room in room_wanted(stats, AUTO, strategy))
 
 
 def test_slices_of_staged_chunks_take_little_of_the_limit() -> None:

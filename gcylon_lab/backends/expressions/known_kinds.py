@@ -89,7 +89,7 @@ def _of_value(value: Any) -> str:
         return "bool"
     if type(value) is int:
         return "int" if abs(value) < _MOST_INT else ""
-    if type(value) is float:
+    if isinstance(value, float):  # np.float64 too, as reductions give it
         return "float"
     if isinstance(value, Decimal):
         return ""

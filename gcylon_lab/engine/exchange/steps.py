@@ -33,13 +33,16 @@ class Step(Operation):
         parts behind it are what is evicted.
     verb : str
         What the exchange costs: one of `gcylon_lab.engine.plan.table_stats.VERBS`.
+    compare : bool, default True
+        Whether its plan says what other strategies would have meant: not where the operation's own plan does not.
     """
 
-    def __init__(self, outer: Operation, part: Part, verb: str = "shuffle") -> None:
+    def __init__(self, outer: Operation, part: Part, verb: str = "shuffle", *, compare: bool = True) -> None:
         behind = part.behind if isinstance(part, ShownPart) else ()
         request = replace(outer.request, part=part, others=(*outer.request.others, *behind))
         super().__init__(outer.workspace, request, outer.record)
         self.verb = verb
+        self._compare = compare
         self.config = outer.config
         self._agreements = outer._agreements
         self._outer = outer
@@ -73,6 +76,7 @@ class Step(Operation):
         self, stats: TableStats, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
     ) -> Plan:
         """Plan this exchange; the record adds up the operation's."""
+        how.setdefault("compare", self._compare)
         plan = super().make_plan(stats, counted, strategy, caller=self._outer.verb, **how)
         self.record.rounds = self._rounds_before + plan.rounds
         self.predict(self.record.predicted_peak_bytes + self._more_bytes(plan, stats))

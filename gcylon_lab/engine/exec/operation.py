@@ -19,7 +19,7 @@ from ...errors import BudgetExceeded, ConfigError, GcylonError, RanksDisagree
 from ...memory.budget import Reservation
 from ...profiling import OperationRecord
 from ...urls import without_secrets
-from ..plan.costs import Pieces, all_staged, costs_of, expected_results, never_fits, room_wanted
+from ..plan.costs import Pieces, all_staged, costs_of, expected_results, never_fits, room_wanted, surely_enough
 from ..plan.minimum_limit import advise, minimum_limit
 from ..plan.plan import Plan, make_plan
 from ..plan.table_stats import VERBS, TableStats, after_cutting
@@ -222,6 +222,8 @@ class Operation:
     def _evict(self, stats: TableStats, limit: int) -> None:
         """Stage what is not in use, and the input where there is no other way."""
         workspace = self.workspace
+        if not any(stats.staged_bytes) and workspace.budget.used_bytes + surely_enough(stats) <= limit:
+            return
         wanted = room_wanted(stats, self.config, self.options.strategy)[self.rank]
         workspace.make_room(wanted.all, limit, self.not_in_use())
         if workspace.budget.used_bytes + wanted.here > limit:

@@ -16,6 +16,8 @@ from .table_stats import VERBS, TableStats, id_bytes, stage_slice_bytes, wished_
 
 Numbers = npt.NDArray[np.float64]
 
+# What no plan comes near; little beside most limits where tables are small.
+_ENOUGH_TIMES, _ENOUGH_ROW_BYTES, _ENOUGH_BYTES = 16, 256, 4 << 20
 _LONG_ROWS_IN_FREE = 2  # of what is free a longest row takes so much of what a round may take, at the most
 
 
@@ -402,6 +404,13 @@ def room_wanted(stats: TableStats, config: GcylonConfig, strategy: str) -> tuple
         wanted = np.minimum(everything, limits) if strategy == "chunked" else least
     rooms = zip(wanted.tolist(), least.tolist(), here.tolist(), strict=True)
     return tuple(MemoryTarget(int(one), int(two), int(three)) for one, two, three in rooms)
+
+
+def surely_enough(stats: TableStats) -> int:
+    """Bytes that are more than `room_wanted` says of any rank and strategy, found in no time: where they are free,
+    nobody has to ask. Nothing is staged."""
+    longest = max(stats.widest_bytes, default=0)
+    return _ENOUGH_TIMES * (sum(stats.nbytes) + longest) + _ENOUGH_ROW_BYTES * sum(stats.rows) + _ENOUGH_BYTES
 
 
 def _room_staged(

@@ -263,12 +263,12 @@ class _Join:
     def _moved(self, part: Part, kind: str, keys: tuple[Label, ...]) -> Part:
         """Exchange one side; what it comes to is evicted for the work that follows."""
         if kind == "shuffle":
-            step, names = Step(self.operation, part), cast("list[str]", list(keys))
+            step, names = Step(self.operation, part, compare=False), cast("list[str]", list(keys))
             stats = step.stats()
             route = HashRoute(names, self.size, keep_order=False)
             result = exchange_table(step, part, route, stats, Partitioning(tuple(names), self.size))
         else:
-            step = Step(self.operation, part, "allgather")
+            step = Step(self.operation, part, "allgather", compare=False)
             stats = step.stats()
             everywhere = np.full(self.size, part.rows, dtype=np.int64)
             to_all = RangeRoute(np.zeros_like(everywhere), everywhere, stats.variable_row_bytes)
