@@ -265,8 +265,9 @@ def _require_digits(batch: Any, of_ints: set[str]) -> None:
         if not len(array) or not _is_of_one_word(name, array, of_ints):
             continue
         words = np.frombuffer(array.buffers()[1], np.int64, 2 * len(array), 16 * array.offset)
-        # Of numbers of one word the other is 0 or -1.
-        if max(int(words.max()), -int(words.min())) >= 10**array.type.precision:
+        # Of numbers of one word the other is 0 or -1; where none is negative, one look is enough.
+        most = 10**array.type.precision
+        if words.view(np.uint64).max() >= most and max(int(words.max()), -int(words.min())) >= most:
             array.validate(full=True)
 
 
