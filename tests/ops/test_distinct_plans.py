@@ -39,9 +39,10 @@ def frame(kind: str, rank: int) -> pd.DataFrame:
 
 def foreseen_and_done(kind: str, spread: bool) -> list[dict[str, Any]]:
     context, seen = current(), []
+    rows = frame(kind, context.rank)
     for verb, columns, how in CALLS:
         for strategy, factor in BUDGETS:
-            table = gl.from_local(frame(kind, context.rank))
+            table = gl.from_local(rows)
             config = GcylonConfig(gpu_memory_limit=int(factor * table.nbytes), min_chunk_rows=64)
             if spread:
                 before, table = table, table.shuffle("k")

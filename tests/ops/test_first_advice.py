@@ -58,8 +58,7 @@ FRAMES = {
 LIMITS = {"wide_rows": 600_000, "one_long_row": 600_000, "numbers": 100_000, "one_key": 480_000, "long_tailed": 30_000}
 
 
-def tables(kind: str) -> tuple[gl.Table, gl.Table]:
-    frame = FRAMES[kind](current().rank)
+def tables(frame: pd.DataFrame) -> tuple[gl.Table, gl.Table]:
     return gl.from_local(frame), gl.from_local(frame.drop_duplicates("k").rename(columns={"s": "t"}))
 
 
@@ -86,7 +85,8 @@ def follow(verb: str, kind: str, stage: bool, strategy: str) -> list[str]:
     few = 64 if kind == "one_key" else 1  # rounds of one row would take seconds
     limit = worlds.scaled(LIMITS[kind]) if kind in ("wide_rows", "one_long_row") else LIMITS[kind]
     config = GcylonConfig(gpu_memory_limit=limit, allow_cpu_staging=stage, min_chunk_rows=few)
-    both = tables(kind)
+    rows = FRAMES[kind](current().rank)
+    both = tables(rows)
     advised, said = run(verb, kind, *both, how | {"config": config})
     if not advised:
         return []
@@ -95,7 +95,7 @@ def follow(verb: str, kind: str, stage: bool, strategy: str) -> list[str]:
         if made_anew:
             for table in both:
                 table.release()
-            both = tables(kind)
+            both = tables(rows)
         again, why = run(verb, kind, *both, how | {"config": config.with_values(gpu_memory_limit=advised)})
         if again:
             wrong.append(f"{advised} is enough, then {again}: {said} Then: {why}")

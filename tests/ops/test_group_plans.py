@@ -61,9 +61,10 @@ def wide(rank: int) -> pd.DataFrame:
 
 def foreseen_and_done(by: str, spread: bool) -> list[dict[str, Any]]:
     context, seen = current(), []
+    rows = wide(context.rank)
     for spec in SPECS:
         for strategy, factor in BUDGETS:
-            table = gl.from_local(wide(context.rank))
+            table = gl.from_local(rows)
             config = GcylonConfig(gpu_memory_limit=int(factor * table.nbytes), min_chunk_rows=64)
             if spread:
                 before, table = table, table.shuffle(by)

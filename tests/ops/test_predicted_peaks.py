@@ -92,11 +92,11 @@ def peaks(verb: str, kind: str, skews: tuple[str, ...], how: str) -> list[str]:
     """What was predicted too low, or too high; and refused though there was as much as all of the table."""
     context, wrong = current(), []
     for skew in skews:
+        rows = frame(kind, skew, context.rank)
+        others = other_side(kind, skew, context.rank) if verb == "join" else None
         # A chunk that was staged under a larger limit has to fit into a smaller one.
         for share in SHARES if how == "held" else SHARES[:3]:
-            table, right = gl.from_local(frame(kind, skew, context.rank)), None
-            if verb == "join":
-                right = gl.from_local(other_side(kind, skew, context.rank))
+            table, right = gl.from_local(rows), None if others is None else gl.from_local(others)
             nbytes = table.nbytes + (0 if right is None else right.nbytes)
             most = max(map(int, context.workspace.transport.share(str(nbytes).encode())))
             if how == "staged":
