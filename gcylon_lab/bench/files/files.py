@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
 from dataclasses import asdict
@@ -32,7 +33,8 @@ def run(case: FilesCase, *, peer: bool = True, say: Say = tell) -> dict[str, Any
     Returns
     -------
     dict
-        Plain values; ``lines`` has, of each action, format and kind, bytes of the file, times, and their ratio.
+        Plain values; ``lines`` has, of each action, format and kind, bytes that each contender read or wrote, times,
+        and their ratio; and time of CPUs, of all ranks together, with the ratio of that.
 
     Raises
     ------
@@ -45,11 +47,11 @@ def run(case: FilesCase, *, peer: bool = True, say: Say = tell) -> dict[str, Any
             action, format_, kind = case.steps()[0]
             engine = ours.step(action=action, format=format_, kind=kind)[0]["kind"]
             if not peer:
-                return _report(case, engine, _lines(case, Path(folder), rows, {"ours": ours}, say))
+                return _report(case, engine, _lines(case, rows, {"ours": ours}, say))
             command = [sys.executable, "-P", "-m", "gcylon_lab.bench.files.library", folder, engine]
             with Contender("the library", command, 1, step_s=600) as library:
                 both = {"ours": ours, "library": library}
-                return _report(case, engine, _lines(case, Path(folder), rows, both, say))
+                return _report(case, engine, _lines(case, rows, both, say))
 
 
 def _report(case: FilesCase, engine: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -69,12 +71,12 @@ def _make(case: FilesCase, folder: Path, say: Say) -> dict[str, int]:
     return rows
 
 
-def _lines(
-    case: FilesCase, folder: Path, rows: dict[str, int], contenders: dict[str, Contender], say: Say
-) -> list[dict[str, Any]]:
+def _lines(case: FilesCase, rows: dict[str, int], contenders: dict[str, Contender], say: Say) -> list[dict[str, Any]]:
     lines = []
     for action, format_, kind in case.steps():
         times: dict[str, list[float]] = {name: [] for name in contenders}
+        cpu_times: dict[str, list[float]] = {name: [] for name in contenders}
+        nbytes: dict[str, int] = {}
         for repeat in range(case.warmup + case.repeats):
             for name, contender in contenders.items():
                 answers = contender.step(action=action, format=format_, kind=kind)
@@ -86,14 +88,19 @@ def _lines(
                     raise ClusterError(f"In the bench {what}.", advice="Report it, with the machine and the command.")
                 if repeat >= case.warmup:
                     times[name].append(max(seconds))
+                    cpu_times[name].append(sum(answer["cpu_s"] for answer in answers))
+                    nbytes[name] = sum(answer["bytes"] for answer in answers)
         series = {name: Series(tuple(found)) for name, found in times.items() if found}
+        cpu = {name: statistics.median(found) for name, found in cpu_times.items() if found}
         line: dict[str, Any] = {
             "name": f"{action} {format_} {kind}",
-            "file_bytes": (folder / f"{kind}.{format_}").stat().st_size,
+            "file_bytes": nbytes,
             "series": {name: one.as_dict() for name, one in series.items()},
+            "cpu_s": cpu,
         }
         if len(series) == 2:
             line["ratio"] = series["ours"].median_s / series["library"].median_s
+            line["cpu_ratio"] = cpu["ours"] / cpu["library"]
         lines.append(line)
         say(f"{line['name']}: {format_seconds(series['ours'].median_s)}")
     return lines
@@ -102,21 +109,23 @@ def _lines(
 def format_files(report: dict[str, Any]) -> str:
     """The report as text."""
     case = report["case"]
-    library = "libcudf" if report["engine"] == "gpu" else "pyarrow on one thread"
+    library = "libcudf" if report["engine"] == "gpu" else "pyarrow on one thread (pandas writes json)"
     lines = [
         f"tables of {case['megabytes']} MB, {case['ranks']} {report['engine'].upper()} rank(s), medians of "
         f"{case['repeats']}, beside {library}",
+        "ratios are of the time that passes, and of the time of CPUs",
         "",
-        f"{'':<22}{'file':>10}{'ours':>10}{'rate':>12}{'library':>10}{'ratio':>8}",
+        f"{'':<22}{'file':>10}{'ours':>10}{'rate':>12}{'library':>10}{'ratio':>8}{'CPUs':>8}",
     ]
     for line in report["lines"]:
         ours, peer = (line["series"].get(name) for name in ("ours", "library"))
         median = Series(tuple(ours["times_s"])).median_s
         told = format_seconds(Series(tuple(peer["times_s"])).median_s) if peer else "-"
-        ratio = f"{line['ratio']:.2f}" if "ratio" in line else "-"
-        rate = format_rate(line["file_bytes"] / median)
+        ratios = (f"{line[of]:.2f}" if of in line else "-" for of in ("ratio", "cpu_ratio"))
+        nbytes = line["file_bytes"]["ours"]
+        rate = format_rate(nbytes / median)
         lines.append(
-            f"{line['name']:<22}{format_bytes(line['file_bytes']):>10}{format_seconds(median):>10}{rate:>12}{told:>10}"
-            f"{ratio:>8}"
+            f"{line['name']:<22}{format_bytes(nbytes):>10}{format_seconds(median):>10}{rate:>12}{told:>10}"
+            + "".join(f"{ratio:>8}" for ratio in ratios)
         )
     return "\n".join(lines)

@@ -22,17 +22,18 @@ def main(folder: str, kind_of_engine: str) -> None:
     def step(action: str, format: str, kind: str) -> Answer:
         path, target = f"{folder}/{kind}.{format}", Path(folder) / f"library-{kind}.{format}"
         if on_gpu and (action == "write" or format == "ipc"):
-            return {"seconds": None, "rows": 0}
+            return {"seconds": None, "cpu_s": None, "rows": 0, "bytes": 0}
         table = None if action == "read" else READERS["parquet"](f"{folder}/{kind}.parquet")
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         if table is not None:
             write(table, format, target)
         else:
             table = _read_by_libcudf(format, path) if on_gpu else READERS[format](path)
-        seconds = time.perf_counter() - start
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         rows = table.tbl.num_rows() if on_gpu else table.num_rows
+        nbytes = (Path(path) if action == "read" else target).stat().st_size
         target.unlink(missing_ok=True)
-        return {"seconds": seconds, "rows": rows}
+        return {"seconds": seconds, "cpu_s": cpu, "rows": rows, "bytes": nbytes}
 
     serve(step)
 

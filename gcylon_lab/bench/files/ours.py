@@ -32,21 +32,26 @@ def main(folder: str) -> None:
         if action == "write":
             table = readers["parquet"](f"{folder}/{kind}.parquet")
         settle()
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         if table is None:
             table = readers[format](path)
         else:
             getattr(table, f"write_{format}")(str(target))
+        cpu = time.process_time() - cpu  # less that of waiting for others
         settle()
         seconds = time.perf_counter() - start
         rows = sum(int(text) for text in context.transport.share(str(table.num_rows).encode()))
         table.release()
+        files = target.iterdir() if action == "write" else [Path(path)]
+        nbytes = sum(file.stat().st_size for file in files) if context.rank == 0 else 0
         if action == "write" and context.rank == 0:
             shutil.rmtree(target, ignore_errors=True)
         context.transport.share(b"")
         return {
             "seconds": seconds,
+            "cpu_s": cpu,
             "rows": rows,
+            "bytes": nbytes,
             "kind": "gpu" if context.workspace.backend.on_gpu else "cpu",
         }
 
