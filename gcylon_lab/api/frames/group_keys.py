@@ -17,8 +17,8 @@ _CALENDAR = (*CALENDAR_UNITS, *CALENDAR_ENDS)
 _UNITS = (*_CALENDAR, "D", "h", "min", "s", "ms")
 _SAME = {
     "W-SUN": "W", "QS-JAN": "QS", "QS-OCT": "QS", "YS-JAN": "YS", "AS": "YS", "H": "h", "T": "min", "S": "s",
-    "M": "ME", "Q": "QE", "Y": "YE", "A": "YE", "QE-DEC": "QE", "YE-DEC": "YE", "1mo": "MS", "1q": "QS", "1y": "YS",
-    "1w": "W", "d": "D",
+    "M": "ME", "Q": "QE", "Y": "YE", "A": "YE", "QE-DEC": "QE", "YE-DEC": "YE", "mo": "MS", "q": "QS", "y": "YS",
+    "w": "W", "d": "D",
 }  # fmt: skip
 _DAY = timedelta(days=1)
 _NOTHING = timedelta(0)
@@ -75,9 +75,11 @@ def span_of_time(key: Any, rule: Any) -> Expression:
         If there is no such span.
     """
     text = str(getattr(rule, "freqstr", rule))
-    unit = _SAME.get(text, text)
-    plain = unit.lstrip("0123456789")
-    number = unit.removesuffix(plain)
+    plain = text.lstrip("0123456789")
+    number = text.removesuffix(plain)
+    plain = _SAME.get(plain, plain)
+    number = "" if number == "1" and plain in _CALENDAR else number
+    unit = f"{number}{plain}"
     if key is None or plain not in _UNITS or (plain in _CALENDAR and number) or (number and not int(number)):
         raise ArgumentError(
             f"Rows are not grouped by {text!r} of {key!r}.",

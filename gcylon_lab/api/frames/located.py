@@ -55,7 +55,12 @@ class Placed(_Places):
         rows, columns = _asked(key)
         if _is_all(rows) and isinstance(key, tuple):
             names = self._table.columns
-            chosen = names[columns] if isinstance(columns, (int, slice)) else [names[one] for one in columns]
+            try:
+                chosen = names[columns] if isinstance(columns, (int, slice)) else [names[one] for one in columns]
+            except (IndexError, TypeError):
+                raise IndexError(
+                    f"{columns!r} is no place among {len(names)} columns: give numbers from 0, or t.loc[:, labels]"
+                ) from None
             return self._table[list(chosen) if isinstance(chosen, list) else chosen]
         found = some_rows(self._table, rows)
         if _is_all(columns):

@@ -19,7 +19,7 @@ _REDUCTIONS = ("sum", "mean", "min", "max", "count", "any", "all", "var", "std",
 
 # What is done anyway, by the argument that would ask for it, and of which functions.
 _DONE_ANYWAY: dict[str, tuple[tuple[Sequence[str], Sequence[Any]], ...]] = {
-    "axis": ((_REDUCTIONS, (0, "index")), (("drop",), (1, "columns"))),
+    "axis": ((_REDUCTIONS, (0, "index")), (("drop", "rename"), (1, "columns"))),
     "center": ((("rolling",), (False,)),),
     "dropna": ((("nunique",), (True,)),),
     "expand": ((("split",), (False,)),),
@@ -70,6 +70,9 @@ _INSTEAD = {
     "margins": "t.groupby(keys).sum() has the sums of rows, and of columns; to_pandas(limit).pivot_table has all",
     "corr.method": "it is Pearson's: give ranks, as t.x.rank().corr(t.y.rank()), for Spearman's",
     "descending": "give ascending=False",
+    "drop.index": "rows are left out by a condition, as t[t.x != 1]",
+    "rename.index": "tables have no index: give columns=",
+    "split.n": "split('-')[0] is the first piece, and .str.extract('-(.*)') what is after it",
     "dropna.axis": "rows are left out: t.drop(columns) leaves out columns",
     "dropna.thresh": "give a condition, as t[t.x.notna() & t.y.notna()]",
     "encoding": "files are UTF-8: convert them before",
