@@ -374,6 +374,7 @@ TEXT_AND_TIME = [
     answer("t.pickup.dt.date"),
     answer("(t.pickup.dt.date == pd.Timestamp('2024-02-03').date()).sum()"),
     answer("t.zone.str.match('zone-1')"),
+    answer("t.zone.str.match('(?i)ZONE-1|ZONE-2')"),
     answer("t.zone.str.fullmatch('zone-[12]', na=False)"),
     refused("t.pickup.dt.to_period('M')", r"floor\('MS'\)|floor"),
     refused("t.pickup.dt.tz_localize('UTC')", "astype"),

@@ -54,8 +54,8 @@ CONDITIONS = {
         lambda f: f["s"].str.contains("P", case=False, na=True) & ~f["s"].str.contains("SS", case=False),
     ),
     "match": (
-        col("s").str.match("[ps]") | col("s").str.fullmatch("(?i)M|.*A", na=False),
-        lambda f: f["s"].str.match("[ps]") | f["s"].str.fullmatch("(?i)M|.*A", na=False),
+        col("s").str.match("[ps]") | col("s").str.fullmatch("m|.*a", na=False),
+        lambda f: f["s"].str.match("[ps]") | f["s"].str.fullmatch("m|.*a", na=False),
     ),
     "time": (col("t").dt.year.between(1970, 1972), lambda f: f["t"].dt.year.between(1970, 1972)),
     "isin": (col("k").isin([7, 8, 9]), lambda f: f["k"].isin([7, 8, 9])),
