@@ -470,6 +470,7 @@ def read_ipc_chunks(
                 data = from_arrow(table_of(some, wanted, stop - start), plan.dtypes, nullable=True, share=whole)
             any_rows = True
             yield from bounded(data, max_bytes, max_rows)
+            del data, some
         del batch  # the next one is unpacked before this name is given another
     if not any_rows:
         yield from_arrow(plan.schema.empty_table().select(wanted), plan.dtypes, nullable=True)

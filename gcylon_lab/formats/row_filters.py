@@ -100,7 +100,9 @@ def filtered(
         if columns is not None:
             schema = kept.schema.select(columns)
             kept = Columns(schema, kept.rows, tuple(kept.array(name) for name in columns))
+        del piece
         yield kept
+        del kept  # before the next one is read
 
 
 def mask_of(piece: Columns, condition: Expression) -> npt.NDArray[np.bool_]:

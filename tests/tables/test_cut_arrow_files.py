@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcylon_lab.backends.arrow.tables import from_arrow, to_arrow
 from gcylon_lab.backends.protocol.data import select_columns, slice_columns
+from gcylon_lab.formats import ipc_reader
+from gcylon_lab.formats.io import plan_parquet
 from gcylon_lab.formats.ipc_reader import plan_ipc, read_ipc_chunks
+from gcylon_lab.formats.parquet import reader
 from gcylon_lab.formats.sound_arrays import require_sound
 
 
@@ -89,6 +94,32 @@ def test_nan_of_many_columns_is_null_in_files() -> None:
         back = to_arrow(data)
         holed = {name for name in back.column_names if back.column(name).null_count}
         assert holed == {"c0", "c7", "c69"}
+
+
+@pytest.mark.parametrize("kind", ["ipc", "parquet"])
+def test_a_piece_is_let_go_before_the_next_one_is_read(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"f": np.arange(40_000.0), "s": ["text"] * 40_000})
+    module = ipc_reader if kind == "ipc" else reader
+    given: list[Any] = []
+
+    def made(*arguments: Any, **how: Any) -> Any:
+        assert [ref for ref in given if ref() is not None] == []
+        return from_arrow(*arguments, **how)
+
+    monkeypatch.setattr(module, "from_arrow", made)
+    if kind == "ipc":
+        path = written(table, tmp_path / "t.arrow", 10_000)
+        pieces = read_ipc_chunks(plan_ipc(path, 1)[0], max_bytes=1 << 17)
+    else:
+        path = str(tmp_path / "t.parquet")
+        pq.write_table(table, path, row_group_size=10_000)
+        pieces = reader.read_parquet_chunks(plan_parquet(path, 1)[0], max_bytes=1 << 17)
+    for piece in pieces:
+        given.append(weakref.ref(piece))
+        del piece
+    assert len(given) > 4
 
 
 def test_many_columns_that_end_before_they_should(tmp_path: Path) -> None:

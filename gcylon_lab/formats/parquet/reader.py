@@ -83,6 +83,7 @@ def read_parquet_chunks(
             data = from_arrow(some, {**plan.dtypes, **dtypes}, share=own)
         any_rows = True
         yield from bounded(data, max_bytes, max_rows)
+        del batch, some, data  # before the next rows are read
     if not any_rows:
         yield from_arrow(_empty(plan).select(kept), plan.dtypes)
 

@@ -112,7 +112,7 @@ def read_files(
             else:
                 pieces = _watched(operation, mine, read(mine, columns=names, max_bytes=max_bytes))
                 some = filtered(pieces, computed, columns)
-            return reserved(workspace, (backend.from_host(piece) for piece in some), max_bytes)
+            return reserved(workspace, map(backend.from_host, some), max_bytes)  # holds no piece while the next is read
 
         with _beside(operation, mine):
             result = taken(operation, make)
