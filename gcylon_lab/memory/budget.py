@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,8 +93,9 @@ class Reservation:
             note_left(error, claim=(self.what, self.nbytes))
         self.release()
 
-    def __del__(self) -> None:
-        self.release()
+    def __del__(self, _is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _is_ending():  # all memory goes then, and what `release` calls may have gone already
+            self.release()
 
 
 class MemoryBudget:
