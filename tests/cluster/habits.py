@@ -653,6 +653,8 @@ HAND_OVER = [
     answer("len(px.histogram(t, x='tip').data)", "1"),
     answer("len(px.scatter(t, x='fare', y='tip', color='card').data)", "2"),
     answer("pd.api.interchange.from_dataframe(t)", "t"),
+    answer("nw.from_native(t)['tip'].sum()", "t.tip.sum()"),
+    answer("nw.from_native(t).filter(nw.col('tip') > 3).to_native().num_rows", "len(t[t.tip > 3])"),
     refused("pickle.dumps(t)", r"write_parquet\(folder\)"),
     answer("t.tip.to_numpy()"),
     answer("t.tip.tolist()"),

@@ -46,6 +46,8 @@ def stopped(*pids: int, after_s: float = 0.0) -> Iterator[None]:
     def stop() -> None:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
+        for pid in pids:  # one thread takes the signal, and the others go on until it has had its turn on a CPU
+            assert wait_until(lambda pid=pid: is_stopped(psutil.Process(pid)), 10)
 
     timer = threading.Timer(after_s, stop)
     timer.start()

@@ -160,8 +160,14 @@ class ArrowExport(Forwarding):
         return self._all_arrow().__arrow_c_stream__(requested_schema)
 
     def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> Any:
-        """All rows by the interchange protocol, by which seaborn and Altair ask; refused for more than 10,000."""
+        """All rows by the interchange protocol, by which seaborn asks; refused for more than 10,000."""
         return self._all_arrow().__dataframe__(nan_as_null, allow_copy)
+
+    def __narwhals_dataframe__(self) -> Any:
+        """All rows for narwhals, by which Altair, plotly and others ask; refused for more than 10,000."""
+        import narwhals
+
+        return narwhals.from_native(self._all_arrow())._compliant_frame
 
     def _all_arrow(self) -> pa.Table:
         if self.num_rows > DEFAULT_LIMIT:
