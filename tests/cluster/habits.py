@@ -248,6 +248,8 @@ COLUMNS = [
     answer("t.eval('fare + tip')"),
     answer("t.eval('total = fare + tip')"),
     answer("t.assign(total=lambda f: f.fare + f.tip)"),
+    answer("t.assign(fare=lambda f: f.fare * 2, total=lambda f: f.fare + f['tip'])"),
+    answer("t.assign(k=3, total=lambda f: f.fare / f.k, half=lambda f: f.total.round(1) / 2)"),
     answer("t.drop(columns=['fare', 'tip'])"),
     answer("t.drop('fare', axis=1)"),
     answer("t.drop_duplicates('vendor', ignore_index=True).vendor.sum()"),

@@ -364,6 +364,7 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
     bound = fit(name, signature, args, kwargs)
     verb = "join" if name == "merge" else name
     kind: type | None = getattr(args[0], "_table_kind", None)
+    new: dict[Any, Any] = {}  # columns of an assign, as far as they are known
     for place, given in list(bound.arguments.items())[1:]:
         if kind is not None and place in _TABLES:
             for table in given if place == "others" and isinstance(given, (list, tuple)) else [given]:
@@ -372,7 +373,7 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
         if kind is not None and isinstance(given, kind):
             raise ArgumentError(f"{place}= of {verb} takes no table.", advice="Leave it out, or give a plain value.")
         if verb == "assign" and place in ("columns", "named") and isinstance(given, Mapping):
-            given = {label: _of_table(one, args[0]) for label, one in given.items()}
+            given = _in_turn(given, args[0], new)
         if verb == "fillna" and place == "value" and type(given).__name__ == "Series":
             given = given.to_dict() if set(given.index) <= set(args[0].columns) else given  # as means of columns are
         if verb == "rename" and place == "columns" and callable(given) and not isinstance(given, Expression):
@@ -383,6 +384,30 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
         if rule is not None:
             bound.arguments[place] = rule(place, given)
     return bound
+
+
+class _WithNew:
+    """A table as a function of ``assign`` sees it: columns of the same call that stand before it are there already."""
+
+    def __init__(self, table: Any, new: Mapping[Any, Any]) -> None:
+        self._table, self._new = table, new
+
+    def __getattr__(self, name: str) -> Any:
+        return self._new[name] if name in self._new else getattr(self._table, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._new[key] if isinstance(key, (str, int)) and key in self._new else self._table[key]
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def _in_turn(given: Mapping[Any, Any], table: Any, new: dict[Any, Any]) -> dict[Any, Any]:
+    """Columns of an assign, one after the other, as pandas makes them; each is put into `new`."""
+    made = {}
+    for label, one in given.items():
+        made[label] = new[label] = _of_table(one, _WithNew(table, new))
+    return made
 
 
 def _of_table(given: Any, table: Any) -> Any:

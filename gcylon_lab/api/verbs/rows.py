@@ -165,7 +165,8 @@ class RowVerbs(Verbs):
         strategy, config, timeout_s
             As for `filter`.
         **named
-            Columns by name: ``total=gl.col("price") * gl.col("count")``. All see the columns as they were.
+            Columns by name: ``total=gl.col("price") * gl.col("count")`` sees the columns as they were; a function,
+            as in ``half=lambda t: t.total / 2``, those that stand before it in the same call too, as in pandas.
 
         Returns
         -------
