@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.protocol.scalars import check_flags
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 from .filesystems import Storage, is_url
 
 
@@ -130,7 +130,7 @@ def text_options(*, dtype: Mapping[str, Any] | None, parse_dates: str | Sequence
 
 
 def check_frame(frame: Any) -> None:
-    """Refuse what is no frame.
+    """Refuse what is no frame; warn of an index with a name, which a table does not take.
 
     Raises
     ------
@@ -147,6 +147,12 @@ def check_frame(frame: Any) -> None:
         raise ArgumentError(
             f"Expected a DataFrame of pandas, got a {kind if library == 'builtins' else f'{library}.{kind}'}.",
             advice=advice,
+        )
+    names = [str(name) for name in frame.index.names if name is not None]
+    if names:
+        warn(
+            f"The index of this frame ({', '.join(names)}) is left out, as tables have none. To have it as a column, "
+            "pass frame.reset_index()."
         )
 
 

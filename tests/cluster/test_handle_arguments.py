@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from typing import Any
 
 import numpy as np
@@ -103,3 +104,12 @@ def test_a_table_in_the_place_of_a_plain_value_is_refused(lab: gl.Cluster) -> No
 def test_a_name_that_is_no_text_is_refused(lab: gl.Cluster) -> None:
     with pytest.raises(ArgumentError, match="5 cannot be a variable's name"):
         lab.from_pandas(FRAME).bind(5)  # type: ignore[arg-type]
+
+
+def test_an_index_with_a_name_is_not_left_out_in_silence(lab: gl.Cluster) -> None:
+    frame = pd.DataFrame({"k": [1, 2], "v": [3, 4]})
+    with pytest.warns(UserWarning, match=r"\(k\) is left out.* pass frame.reset_index\(\)"):
+        lab.from_pandas(frame.set_index("k")).release()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lab.from_pandas(frame.iloc[1:]).release()
