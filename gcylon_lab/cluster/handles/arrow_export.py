@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -165,8 +166,7 @@ class ArrowExport(Forwarding):
 
     def __narwhals_dataframe__(self) -> Any:
         """All rows for narwhals, by which Altair, plotly and others ask; refused for more than 10,000."""
-        import narwhals
-
+        narwhals = sys.modules["narwhals"]  # who asks has it
         return narwhals.from_native(self._all_arrow())._compliant_frame
 
     def _all_arrow(self) -> pa.Table:
