@@ -104,9 +104,8 @@ def both_ways(seeds: range, layout: str, staged: bool) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("layout", ["even", "one rank empty", "all empty"])
 @pytest.mark.parametrize("staged", [False, True], ids=["held", "staged"])
 def test_a_chain_gives_what_its_verbs_give_one_by_one(world: World, layout: str, staged: bool) -> None:
-    # A rank without rows takes the same steps: fewer chains tell that it does.
-    for config, seeds in [(None, range(20)), (TIGHT, range(20))] if layout == "even" else [(None, range(8))]:
-        for told in world.run(both_ways, seeds, layout, staged, config=config):
+    for config in (None, TIGHT) if layout == "even" else (None,):
+        for told in world.run(both_ways, range(20), layout, staged, config=config):
             for steps, (fast, slow), first, ours, theirs, rows, expected in told:
                 assert fast == slow, steps
                 assert rows == expected, steps

@@ -154,10 +154,8 @@ class Frames:
         if not isinstance(given, Mapping):
             raise ArgumentError(f"replace got {shown(values)}.", advice="Give {'column': {old: new}}, or {old: new}.")
         table = _of(self)
-        old = [one for one in given if one is not None and one == one] or list(
-            given.values()
-        )  # of missing ones the new
-        texts = all(isinstance(one, str) for one in old)
+        old = [one for one in given if one is not None and one == one]
+        texts = all(isinstance(one, str) for one in old or given.values())  # of missing ones the new
         names = [name for name in table.columns if (table.schema[name].kind in ("str", "category")) == texts]
         return self._with({name: col(name).replace(given) for name in names})
 
