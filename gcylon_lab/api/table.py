@@ -17,9 +17,8 @@ from ..engine.store.part import Part, Partitioning
 from ..engine.store.uses import external_bytes
 from ..errors import ArgumentError, GcylonError
 from ..memory.tiers.kept_copies import ALSO
-from ..operators.exchange.collect import allgather
 from ..operators.rowwise.chain import Chain, Made, Step, extended, made, made_alone
-from ..operators.rowwise.head_tail import checked_rows, take_head
+from ..operators.rowwise.head_tail import checked_rows, first_rows
 from ..runtime.context import Context, current
 from .frames.labels import Dtypes, Labels
 from .frames.names import Frames
@@ -240,23 +239,15 @@ class Table(
         """
         if limit is not None:
             limit = checked_rows(limit, "limit", or_all=True)
-        workspace = self._context.workspace
-        part = self._live()
-        head = take_head(workspace, part, limit)
-        try:
-            gathered = self._made(allgather(workspace, head)[0])
-        finally:
-            if head is not part:
-                head.release()  # an error that is kept would hold it
-        try:
-            with workspace.memory_named("A frame of a table's rows", staged=True):
-                return pandas_frame(workspace.backend.to_host(gathered._whole()))
-        finally:
-            gathered.release()
+        return pandas_frame(first_rows(self._context.workspace, self._live(), limit))
 
     def head(self, n: int = 5) -> pd.DataFrame:
-        """Collective: all ranks call it. Return the first ``n`` rows in global order, on every rank."""
-        return self.to_pandas(limit=checked_rows(n, "n"))
+        """Collective: all ranks call it. Return the first ``n`` rows in global order, on every rank.
+
+        As a look at some rows it is left out of the profile, as `tail` is.
+        """
+        n = checked_rows(n, "n")
+        return pandas_frame(first_rows(self._context.workspace, self._live(), n, quiet=True))
 
     def release(self) -> None:
         """Give back this rank's memory and disk. Idempotent; the table cannot be used afterwards."""

@@ -64,16 +64,16 @@ class Request:
 class Reply:
     """What a rank answers to a `Request`.
 
-    ``error`` is what `gcylon_lab.errors.to_message` gives; ``info`` is `Table.info`
-    of the stored result, whose ``value`` are its first rows, ``plan`` how it was made, and ``schema`` its columns as
-    rank 0 tells them where they have few labels; ``revoked`` says whether the rank's transport needs recovery;
-    ``memory`` is what plans need to know of the rank,
-    and ``moved`` where the rows of stored tables are now, of those that were staged since the
-    last reply.
+    ``error`` is what `gcylon_lab.errors.to_message` gives; ``info`` is `Table.info` of the stored result, whose
+    ``value`` are its first rows, ``rows`` those that were asked for with it where they are few, ``plan`` how it was
+    made, and ``schema`` its columns as rank 0 tells them where they have few labels; ``revoked`` says whether the
+    rank's transport needs recovery; ``memory`` is what plans need to know of the rank, and ``moved`` where the rows of
+    stored tables are now, of those that were staged since the last reply.
     """
 
     rank: int
     value: Any = None
+    rows: bytes | None = None
     error: dict[str, Any] | None = None
     traceback: str = ""
     info: dict[str, Any] | None = None

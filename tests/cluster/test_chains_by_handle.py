@@ -90,6 +90,28 @@ def test_what_is_asked_of_a_table_makes_its_rows(lab: gl.Cluster, frame: pd.Data
             assert 1 <= len(sent) <= 3, (name, sent)
 
 
+def test_rows_of_a_chain_come_with_the_request_that_makes_it(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    expected = frame[frame["v"] > 0.5].reset_index(drop=True)
+    for ask in (lambda one: one.to_pandas(), lambda one: one.to_pandas(None), lambda one: one.head(200)):
+        made = table.filter(col("v") > 0.5)
+        with requests_of(lab) as sent:
+            ours = ask(made)
+        pd.testing.assert_frame_equal(ours, expected.head(len(ours)))
+        assert len(ours) in (200, len(expected)) and sent == ["made"]
+        with requests_of(lab) as sent:
+            pd.testing.assert_frame_equal(made.head(8), expected.head(8))
+            assert len(made) == len(expected)
+        assert sent == []
+    long = lab.from_pandas(pd.DataFrame({"x": range(300_000), "s": "some text"}))  # more than goes with a reply
+    with requests_of(lab) as sent:
+        assert long.filter(col("x") >= 10).to_pandas(None)["x"].tolist() == list(range(10, 300_000))
+    assert sent == ["made", "to_pandas"]
+    few = table.filter(col("v") > 0.5).to_pandas(3)
+    few.loc[0, "k"] = -1  # a person's own
+    pd.testing.assert_frame_equal(table.filter(col("v") > 0.5).to_pandas(3), expected.head(3))
+
+
 def test_rows_of_a_handle_that_two_others_need_are_made_once(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     table = lab.from_pandas(frame)
     before = len(operations(lab))

@@ -98,3 +98,17 @@ def failing(how: dict[str, Any]) -> None:
 def test_what_cannot_be_taken_is_told_to_all(how: dict[str, Any]) -> None:
     for outcome in World("threads", 2).outcomes(failing, how):
         assert isinstance(outcome.error, ArgumentError)
+
+
+def recorded_of_looks() -> list[str]:
+    table = gl.from_local(pd.DataFrame({"k": range(100)})).sort_values("k")
+    assert len(table.head(8)) == len(table.tail(8)) == len(table.k.head(8)) == len(table[:8]) == 8
+    recorder = gl.current().recorder
+    looked = [record.verb for record in recorder.operations]
+    table.to_pandas()
+    return [*looked, recorder.operations[-1].verb]
+
+
+def test_a_look_at_some_rows_is_no_operation_of_the_profile() -> None:
+    for recorded in World("threads", 2).run(recorded_of_looks):
+        assert recorded == ["from_local", "sort_values", "allgather"]

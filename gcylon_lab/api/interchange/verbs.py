@@ -11,15 +11,13 @@ import pyarrow as pa
 from ...backends.arrow.exported import with_owner
 from ...backends.arrow.tables import to_arrow
 from ...backends.protocol.column import Column
-from ...backends.protocol.data import Columns
 from ...backends.protocol.schema import Label
 from ...engine.exec.keys import check_columns, listed
 from ...engine.store.chunk import Chunk
 from ...errors import ArgumentError, UnsupportedDtype
 from ...formats.ipc_writer import arrow_table, ipc_bytes
 from ...formats.row_writers import file_schema
-from ...operators.exchange.collect import allgather
-from ...operators.rowwise.head_tail import rows_on_host, take_head
+from ...operators.rowwise.head_tail import first_rows
 from ...units import MIB
 from ..verbs.base import Verbs
 from ..verbs.pandas_hints import no_array
@@ -105,7 +103,7 @@ class InterchangeVerbs(Verbs):
         UnsupportedDtype
             Naming a column for which Arrow has no type (complex, period).
         """
-        return arrow_table(self._first_rows(limit))
+        return arrow_table(first_rows(self._workspace, self._live(), limit))
 
     def to_ipc(self, limit: int | None = 10_000) -> bytes:
         """Collective: all ranks call it. Return the first rows in global order as the bytes of an Arrow IPC stream.
@@ -115,7 +113,7 @@ class InterchangeVerbs(Verbs):
         limit : int or None, default 10_000
             How many; None for all.
         """
-        return ipc_bytes(self._first_rows(limit))
+        return ipc_bytes(first_rows(self._workspace, self._live(), limit))
 
     def to_batches(self, rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Give this rank's rows in order, batch by batch; those that are staged are read when their turn has come.
@@ -136,19 +134,6 @@ class InterchangeVerbs(Verbs):
             for whole in self._batches(list(part.chunks), schema)
             for start in range(0, whole.num_rows, most)
         )
-
-    def _first_rows(self, limit: int | None) -> Columns:
-        workspace, part = self._workspace, self._live()
-        head = take_head(workspace, part, limit)
-        try:
-            gathered = allgather(workspace, head)[0]
-        finally:
-            if head is not part:
-                head.release()  # an error that is kept would hold it
-        try:
-            return rows_on_host(workspace, gathered)
-        finally:
-            gathered.release()
 
     # ---- protocols
 

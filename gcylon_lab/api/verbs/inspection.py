@@ -11,9 +11,8 @@ from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
 from ...operators.estimate import PLANNED
-from ...operators.exchange.collect import allgather
 from ...operators.group.sampling import sample as _sample
-from ...operators.rowwise.head_tail import rows_on_host, take_tail
+from ...operators.rowwise.head_tail import last_rows
 from .base import Verbs
 
 if TYPE_CHECKING:
@@ -25,17 +24,7 @@ class LookingVerbs(Verbs):
 
     def tail(self, n: int = 5, *, timeout_s: float | None = None) -> pd.DataFrame:
         """Collective: all ranks call it. Return the last ``n`` rows in global order, on every rank."""
-        workspace = self._workspace
-        options = RunOptions(timeout_s=timeout_s)
-        tail = take_tail(workspace, self._live(), n, options)
-        try:
-            gathered = self._made(allgather(workspace, tail, options=options)[0])
-        finally:
-            tail.release()  # an error that is kept would hold it
-        try:
-            return pandas_frame(rows_on_host(workspace, gathered._live()))
-        finally:
-            gathered.release()
+        return pandas_frame(last_rows(self._workspace, self._live(), n, RunOptions(timeout_s=timeout_s)))
 
     def sample(
         self,

@@ -13,7 +13,7 @@ from ...units import format_seconds
 from ..tracebacks import shown_folded
 
 _BEGINS = "Interrupted: "
-_CALLED = {"from_local": "from_pandas", "first_rows": "head", "local": "to_pandas", "adopt": "table"}
+_CALLED = {"from_local": "from_pandas", "adopt": "table"}
 _OWN_CODE = ("run", "map_parts", "cell", "call")  # what a person's own function did by then is not taken back
 
 

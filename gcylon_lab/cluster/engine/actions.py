@@ -14,7 +14,7 @@ from ...errors import ArgumentError, HandleReleased
 from ..messages import Reply, Request, TableRef
 from ..notebook_names import import_missing
 from ..row_stream import RankEnd
-from .first_rows import first_rows
+from .first_rows import asked_rows, first_rows
 
 _MOST_LABELS_BYTES = 4096
 READERS = ("read_parquet", "read_csv", "read_json", "read_ipc")
@@ -87,7 +87,8 @@ def perform(call: Call) -> Reply:
         staged_by = call.engine.staged_by(value, known=call.request.action != "adopt")
         info = value.info() | {"staged_by": staged_by}
         schema = None if rank else _told(value.schema)
-        return Reply(rank, value=first_rows(value), info=info, plan=value.last_plan, schema=schema)
+        rows = asked_rows(value, *call.request.args) if call.request.action == "made" else None
+        return Reply(rank, first_rows(value), rows, info=info, plan=value.last_plan, schema=schema)
     return Reply(rank, value=value)
 
 
@@ -254,12 +255,6 @@ def _schema(call: Call) -> Any:
     return call.table().schema
 
 
-def _first_rows(call: Call) -> Any:
-    """Collective: all ranks call it. The first rows in global order, given by rank 0 alone."""
-    frame = call.table().to_pandas(*call.request.args)
-    return frame if call.engine.rank == 0 else None
-
-
 def _leading_rows(call: Call) -> Any:
     """Collective: all ranks call it. The first rows by some keys, given by rank 0 alone."""
     frame = call.table()._leading(*call.request.args, **call.request.kwargs)
@@ -313,7 +308,6 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "bind": _bind,
     "schema": _schema,
     "made": Call.table,
-    "first_rows": _first_rows,
     "leading_rows": _leading_rows,
     "memory": _memory,
     "memory_info": _memory_info,
@@ -326,7 +320,7 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "append": _append,
     "appended": _appended,
     **dict.fromkeys(("scatter", "from_arrow", "from_columns"), _from_stream),
-    **dict.fromkeys(("collect", "local", "to_arrow", "to_batches", "to_ipc"), _to_stream),
+    **dict.fromkeys(("collect", "head", "local", "to_pandas", "to_arrow", "to_batches", "to_ipc"), _to_stream),
     "tensor": _tensor,
     **dict.fromkeys(READERS, _read),
 }

@@ -16,33 +16,40 @@ from ...backends.protocol.data import Columns
 from ..messages import CARD_COLUMNS, CARD_ROWS
 
 _MOST_BYTES = 16 * 1024  # of rows, as they are held
+_MOST_ASKED_BYTES = 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
 
 def first_rows(table: Any) -> bytes | None:
-    """This rank's first rows and columns, pickled; None where they are staged, or longer than a card is.
+    """This rank's first rows and columns, pickled; None where they are staged, or longer than a card is."""
+    return _at_hand(table, CARD_ROWS, CARD_COLUMNS, _MOST_BYTES)
 
-    No collective: what is at hand in the device tier, and nothing else.
-    """
+
+def asked_rows(table: Any, rows: int | None = 0) -> bytes | None:
+    """As `first_rows`, what a person asks for together with the table: so many rows of all columns, or all of them."""
+    return None if rows == 0 else _at_hand(table, rows, None, _MOST_ASKED_BYTES)
+
+
+def _at_hand(table: Any, rows: int | None, columns: int | None, most_bytes: int) -> bytes | None:
+    """No collective: what is in the device tier, and nothing else."""
     part, backend = table._mine(), table._context.workspace.backend
-    names = part.schema.names[:CARD_COLUMNS]
+    schema = part.schema.select(list(part.schema.names[:columns]))
     found: list[Columns] = []
-    columns = [part.schema[name] for name in names]
-    left, nbytes = CARD_ROWS, sum(column.labels.nbytes for column in columns if column.kind == "category")
+    left = part.rows if rows is None else min(rows, part.rows)
+    nbytes = sum(column.labels.nbytes for column in schema if column.kind == "category")
     try:
         for chunk in part.chunks:
             if not left or not chunk.rows:
                 continue
             if chunk.tier != "device":
                 return None
-            rows = min(left, chunk.rows)
-            some = backend.slice(backend.select(chunk.data, names), 0, rows)
+            some = backend.slice(backend.select(chunk.data, schema.names), 0, min(left, chunk.rows))
             nbytes += some.nbytes
-            if nbytes > _MOST_BYTES:
+            if nbytes > most_bytes:
                 return None
-            found.append(_alone(backend.to_host(some)))
-            left -= rows
+            found.append(_alone(backend.to_host(backend.cast(some, schema))))
+            left -= some.rows
         return pickle.dumps([(data.schema, data.rows, data.arrays) for data in found])
     except Exception as error:  # a table that cannot be shown is a table: a GPU without room for ten rows, and others
         _log.warning("The first rows of a table cannot be shown: %s: %s", type(error).__name__, error)

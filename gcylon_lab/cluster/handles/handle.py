@@ -6,6 +6,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Never, Self
 
 from ...api.frames.labels import Dtypes, Labels
@@ -20,7 +21,7 @@ from ...memory.available import available_bytes
 from ...memory.tiers.kept_copies import ALSO
 from ...operators.rowwise.head_tail import checked_rows
 from ...units import MIB, format_bytes, format_count
-from ..messages import CARD_COLUMNS, Reply, Request, TableRef
+from ..messages import CARD_COLUMNS, CARD_ROWS, Reply, Request, TableRef
 from ..tracebacks import shown_folded
 from .arrow_export import DEFAULT_LIMIT, ArrowExport
 from .async_verbs import with_async
@@ -86,16 +87,18 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
 
     def _take(self, replies: Sequence[Reply]) -> None:
         """Know what the ranks tell of it."""
-        self._told = [reply for reply in replies if reply.info is not None]
+        self._told = [replace(reply, rows=None) for reply in replies if reply.info is not None]
         self._session.infos[self._name] = [reply.info for reply in self._told if reply.info is not None]
         self._known_infos = self._session.infos[self._name]  # brought up to date there
         self._schema = replies[0].schema or self._schema
 
-    def _tell(self) -> Sequence[Reply]:
-        """What the ranks tell of it; they make it where they had no need of it before."""
-        if not self._told:
-            self._take(self._request("made"))
-        return self._told
+    def _tell(self, rows: int | None = 0) -> Sequence[Reply]:
+        """What the ranks tell of it; they make it where they had no need of it before, and add its first rows."""
+        if self._told:
+            return self._told
+        replies = self._request("made", rows)
+        self._take(replies)
+        return replies
 
     @property
     def _infos(self) -> list[dict[str, Any]]:
@@ -209,7 +212,13 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
             If the notebook's memory has no room for them.
         """
         self._check_room(self.num_rows, "local()")
-        return self._fetch()
+        from ...backends.arrow.interop import to_frame
+        from .collect import Gathered, fetch
+
+        each = [Gathered(self.schema, [info["rows"]]) for info in self._infos]
+        table = self._reference(self._session).table
+        fetch(self._session, table, "local", 0, self.num_rows, lambda rank, data: each[rank].take(0, data))
+        return [to_frame(one.columns(), copy=False) for one in each]
 
     def to_pandas(self, limit: int | None = DEFAULT_LIMIT) -> pd.DataFrame:
         """Return the first rows in global order.
@@ -228,8 +237,10 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
         BudgetExceeded
             If the notebook's memory has no room for them.
         """
-        count = self._rows_within(limit, "to_pandas")
-        return self._fetch(together=True)[0] if count == self.num_rows else self.head(count)
+        if limit is not None:
+            limit = checked_rows(limit, "limit", or_all=True)
+        replies = self._tell(limit)
+        return self._first("to_pandas", self._rows_within(limit, "to_pandas"), replies)
 
     def collect(self, batch_rows: int | None = None) -> Batches:
         """Give all rows in global order, batch by batch; the notebook holds some tens of megabytes of them at a time.
@@ -261,9 +272,9 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
         return Batches(to_frame(rows, copy=False) for rows in some)
 
     def head(self, n: int = 5) -> pd.DataFrame:
-        """Return the first ``n`` rows in global order."""
-        frame: pd.DataFrame = self._request("first_rows", checked_rows(n, "n"))[0].value
-        return frame
+        """Return the first ``n`` rows in global order. Of a few no rank is asked: they came when the table was made."""
+        n = checked_rows(n, "n")
+        return self._first("head", n, self._tell(n))
 
     def _leading(self, n: int, by: list[Any], *, ascending: bool) -> pd.DataFrame:
         frame: pd.DataFrame = self._request("leading_rows", n, by, ascending=ascending)[0].value
@@ -436,20 +447,26 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
             batch_rows=batch_rows,
         )
 
-    def _fetch(self, *, together: bool = False) -> list[pd.DataFrame]:
-        """All rows as frames, one a rank, or one in all."""
+    def _first(self, action: str, count: int, replies: Sequence[Reply]) -> pd.DataFrame:
+        """The first rows: of those that came with replies where these are enough."""
         from ...backends.arrow.interop import to_frame
         from .collect import Gathered, fetch
+        from .html_repr import first_frame
 
-        rows = [info["rows"] for info in self._infos]
-        table, action = self._reference(self._session).table, "local"
-        if together:
-            whole = Gathered(self.schema, rows)
-            fetch(self._session, table, action, 0, sum(rows), whole.take)
-            return [to_frame(whole.columns(), copy=False)]
-        each = [Gathered(self.schema, [count]) for count in rows]
-        fetch(self._session, table, action, 0, sum(rows), lambda rank, data: each[rank].take(0, data))
-        return [to_frame(one.columns(), copy=False) for one in each]
+        table = self._reference(self._session).table  # refuses one that is gone
+        came = [reply.rows for reply in replies]
+        if count <= CARD_ROWS and self.num_columns <= CARD_COLUMNS:
+            came = self._first_rows
+        known: pd.DataFrame | None = first_frame(self._infos, came, count)
+        if known is not None:
+            return known
+        rows, left = [], count
+        for info in self._infos:
+            rows.append(min(left, info["rows"]))
+            left -= rows[-1]
+        whole = Gathered(self.schema, rows)
+        fetch(self._session, table, action, 0, sum(rows), whole.take)
+        return to_frame(whole.columns(), copy=False)
 
     def _refresh(self) -> None:
         if not self.released:

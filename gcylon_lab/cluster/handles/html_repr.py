@@ -88,31 +88,41 @@ def table_card(
     return f'<div style="{CARD_STYLE}"><div>{head}</div>{shown}{more}{folded}{below}</div>'
 
 
-def first_frame(infos: Sequence[Mapping[str, Any]], first: Sequence[bytes | None]) -> Any:
-    """The rows that a card shows: five, or all of a few; None where a rank told none of its own before they are found.
+def first_frame(infos: Sequence[Mapping[str, Any]], first: Sequence[bytes | None], wanted: int | None = None) -> Any:
+    """The first rows of a table, as far as they came with the replies that it was made.
+
+    Parameters
+    ----------
+    infos : sequence of mapping
+        Every rank's ``Table.info()``.
+    first : sequence of bytes or None
+        Every rank's first rows.
+    wanted : int, optional
+        How many; by default those that a card shows: five, or all of a few.
 
     Returns
     -------
     pandas.DataFrame or None
+        None where there are none, or a rank told too few before they are found.
     """
     from ...backends.arrow.interop import to_frame
-    from ...backends.protocol.data import Columns
+    from ...backends.protocol.data import Columns, concat_columns, slice_columns
 
     rows = sum(info["rows"] for info in infos)
-    wanted = rows if rows <= CARD_ROWS else _USUALLY_SHOWN
-    frames: list[Any] = []
-    for info, pickled in zip(infos, first, strict=False):
-        if sum(map(len, frames)) >= wanted:
-            break
-        if info["rows"]:
-            if pickled is None:
-                return None
-            frames += [to_frame(Columns(*some)) for some in pickle.loads(pickled)]
-    if not frames or sum(map(len, frames)) < wanted:
+    if wanted is None:
+        wanted = rows if rows <= CARD_ROWS else _USUALLY_SHOWN
+    left = min(rows, wanted)
+    if not left:
         return None
-    import pandas as pd
-
-    return pd.concat(frames, ignore_index=True).head(wanted)
+    pieces: list[Columns] = []
+    for info, pickled in zip(infos, first, strict=False):
+        some = [] if pickled is None else [Columns(*piece) for piece in pickle.loads(pickled)]
+        for piece in some:
+            pieces.append(slice_columns(piece, 0, min(left, piece.rows)))
+            left -= pieces[-1].rows
+        if left and sum([piece.rows for piece in some]) < info["rows"]:
+            return None
+    return None if left else to_frame(concat_columns(pieces))
 
 
 def _strip(infos: Sequence[Mapping[str, Any]]) -> str:

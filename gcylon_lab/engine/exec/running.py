@@ -24,9 +24,11 @@ from .invocation import Request
 from .operation import Operation
 
 
-def run_operation(workspace: Workspace, request: Request, body: Callable[[Operation], Part]) -> tuple[Part, Plan]:
+def run_operation(
+    workspace: Workspace, request: Request, body: Callable[[Operation], Part], *, quiet: bool = False
+) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Run an exchanging verb's body; see `run_verb`."""
-    result, plan = run_verb(workspace, request, body)
+    result, plan = run_verb(workspace, request, body, quiet=quiet)
     assert plan is not None
     return result, plan
 
@@ -45,7 +47,7 @@ def run_verb(
     body : callable
         Takes the opened operation and returns this rank's part of the result.
     quiet : bool, default False
-        Leave it out of the profile: for verbs that move no rows.
+        Leave it out of the profile: for verbs that move no rows, or a few that are looked at.
 
     Returns
     -------

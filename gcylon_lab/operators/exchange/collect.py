@@ -20,6 +20,7 @@ def allgather(
     part: Part,
     *,
     options: RunOptions = AUTO,
+    quiet: bool = False,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Every rank gets all rows, in (rank, row) order.
 
@@ -28,13 +29,15 @@ def allgather(
     workspace, part
         This rank's means and rows.
     options : RunOptions
+    quiet : bool, default False
+        Leave it out of the profile: for a few rows that are looked at.
 
     Returns
     -------
     Part, Plan
     """
     request = Request("allgather", {}, part, options)
-    return run_operation(workspace, request, lambda op: _collect(op, part, None, None))
+    return run_operation(workspace, request, lambda op: _collect(op, part, None, None), quiet=quiet)
 
 
 def gather(

@@ -15,6 +15,7 @@ from ...engine.store.chunk import Chunk, hold
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError
+from ..exchange.collect import allgather
 
 
 def checked_rows(given: Any, name: str, *, or_all: bool = False) -> int:
@@ -64,16 +65,6 @@ def take_head(workspace: Workspace, part: Part, limit: int | None) -> Part:
     return run_verb(workspace, Request("head", {"n": limit}, part), body, quiet=True)[0]
 
 
-def rows_on_host(workspace: Workspace, part: Part) -> Columns:
-    """Give all rows of this rank's part in host memory, outside the budget.
-
-    They leave a GPU chunk by chunk, so that a staged part need not fit there.
-    """
-    backend, host = workspace.backend, PandasBackend()
-    pieces = [backend.to_host(backend.cast(chunk.read(workspace), part.schema)) for chunk in part.chunks]
-    return pieces[0] if len(pieces) == 1 else host.concat(pieces) if pieces else host.empty(part.schema)
-
-
 def take_tail(workspace: Workspace, part: Part, limit: int, options: RunOptions = AUTO) -> Part:
     """Collective: all ranks call it. Give this rank's share of the last ``limit`` rows; see `take_head`."""
 
@@ -85,6 +76,35 @@ def take_tail(workspace: Workspace, part: Part, limit: int, options: RunOptions 
         return _cut(workspace, part, wanted, skip=max(0, part.rows - wanted))
 
     return run_verb(workspace, Request("tail", {"n": limit}, part, options, check), body, quiet=True)[0]
+
+
+def first_rows(workspace: Workspace, part: Part, limit: int | None, *, quiet: bool = False) -> Columns:
+    """Collective: all ranks call it. Give the first rows in global order to every rank; see `_gathered`."""
+    return _gathered(workspace, part, take_head(workspace, part, limit), AUTO, quiet=quiet)
+
+
+def last_rows(workspace: Workspace, part: Part, limit: int, options: RunOptions) -> Columns:
+    """Collective: all ranks call it. Give the last rows in global order to every rank; see `_gathered`."""
+    return _gathered(workspace, part, take_tail(workspace, part, limit, options), options, quiet=True)
+
+
+def _gathered(workspace: Workspace, part: Part, some: Part, options: RunOptions, *, quiet: bool) -> Columns:
+    """Collective: all ranks call it. Rows of a part, from all ranks, in host memory outside the budget.
+
+    They leave a GPU chunk by chunk, so that a staged part need not fit there.
+    """
+    try:
+        gathered = allgather(workspace, some, options=options, quiet=quiet)[0]
+    finally:
+        if some is not part:
+            some.release()  # an error that is kept would hold it
+    backend, host = workspace.backend, PandasBackend()
+    try:
+        with workspace.memory_named("A frame of a table's rows", staged=True):
+            pieces = [backend.to_host(backend.cast(chunk.read(workspace), part.schema)) for chunk in gathered.chunks]
+            return pieces[0] if len(pieces) == 1 else host.concat(pieces) if pieces else host.empty(part.schema)
+    finally:
+        gathered.release()
 
 
 def _cut(workspace: Workspace, part: Part, rows: int, skip: int = 0) -> Part:
