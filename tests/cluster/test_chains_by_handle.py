@@ -112,6 +112,28 @@ def test_rows_of_a_chain_come_with_the_request_that_makes_it(lab: gl.Cluster, fr
     pd.testing.assert_frame_equal(table.filter(col("v") > 0.5).to_pandas(3), expected.head(3))
 
 
+def test_fields_of_times_are_remembered_whether_or_not_a_time_is_missing(lab: gl.Cluster) -> None:
+    times = pd.Series(pd.date_range("2019-12-01", periods=100, freq="D"))
+    for missing in (times, times.where(times.index != 50)):
+        frame = pd.DataFrame({"d": missing, "v": range(100)})
+        table = lab.from_pandas(frame)
+        with requests_of(lab) as sent:
+            late = table[table.d.dt.year == 2020]
+            by_month = table.assign(m=table.d.dt.month + 1, start=table.d.dt.is_month_start)
+            assert by_month.columns == ["d", "v", "m", "start"]
+            assert sent == []
+            sums = by_month.groupby("m").agg(v=("v", "sum"))
+            assert sent == ["group_agg"]
+            assert late.to_pandas()["v"].tolist() == frame["v"][missing.dt.year == 2020].tolist()
+            assert sent == ["group_agg", "made"]
+        expected = frame.assign(m=missing.dt.month + 1, start=missing.dt.is_month_start)
+        pd.testing.assert_frame_equal(by_month.to_pandas(), expected)
+        assert by_month.dtypes["m"] == str(expected["m"].dtype) == by_month.schema["m"].describe()
+        assert sums.sort_values("m").to_pandas()["v"].tolist() == expected.groupby("m")["v"].sum().tolist()
+    with pytest.raises(ArgumentError, match=r"\.dt is of times"):
+        table.assign(y=table.v.dt.year)
+
+
 def test_rows_of_a_handle_that_two_others_need_are_made_once(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     table = lab.from_pandas(frame)
     before = len(operations(lab))

@@ -20,6 +20,11 @@ from .object_columns import needs_no_objects
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 _COMBINED = ("and_", "or_", "xor")
 _NUMBERS = ("int", "float")
+_NUMERIC = (*_NUMBERS, "number")
+_TIME_NUMBERS = (
+    "year", "month", "day", "hour", "minute", "second", "microsecond", "nanosecond", "weekday", "quarter", "dayofyear",
+    "days_in_month",
+)  # fmt: skip
 _TO_TEXT = ("lower", "upper", "strip", "lstrip", "rstrip", "slice", "title", "capitalize")
 _OF_TEXT = ("startswith", "endswith", "contains")
 _FLOATS = ("float64", "float32")
@@ -29,8 +34,8 @@ _MOST_INT = 2**62
 
 
 def known_kind(expression: Any, schema: Schema) -> str:
-    """What an expression gives whatever the values are: "bool", "int", "float", "decimal" or "str"; "" where it depends
-    on them, or is not known.
+    """What an expression gives whatever the values are: "bool", "int", "float", "decimal", "str" or "time"; "number"
+    where these decide between ints and floats; "" where it depends on them in another way, or is not known.
 
     Parameters
     ----------
@@ -58,19 +63,21 @@ def known_kind(expression: Any, schema: Schema) -> str:
 def _of_step(operation: str, arguments: tuple[Any, ...], schema: Schema) -> str:
     kinds = [known_kind(one, schema) for one in arguments]
     first, *others = kinds
-    if operation in ("add", "sub", "mul", "truediv") and all(kind in _NUMBERS for kind in kinds):
-        return "float" if operation == "truediv" or "float" in kinds else "int"
-    if operation in ("neg", "abs") and first in _NUMBERS:
+    if operation in ("add", "sub", "mul", "truediv") and all(kind in _NUMERIC for kind in kinds):
+        return "float" if operation == "truediv" or "float" in kinds else "number" if "number" in kinds else "int"
+    if operation in ("neg", "abs") and first in _NUMERIC:
         return first
+    if operation.startswith("dt."):
+        return _of_time(operation[3:], first)
     if operation in (*_COMPARED, "between"):
-        alike = all(kind in _NUMBERS for kind in kinds) or all(kind == "str" for kind in kinds)
+        alike = all(kind in _NUMERIC for kind in kinds) or all(kind == "str" for kind in kinds)
         return "bool" if alike and operation != "between" or alike and first != "str" else ""
     if operation in (*_COMBINED, "invert"):
         return "bool" if all(kind == "bool" for kind in kinds) else ""
     if operation in ("isna", "notna"):
         return "bool" if first else ""
     if operation == "isin":
-        return "bool" if first in (*_NUMBERS, "str") else ""
+        return "bool" if first in (*_NUMERIC, "str") else ""
     if operation == "astype":
         return _converted(first, arguments[1])
     if operation == "round" or operation.startswith("np."):
@@ -98,7 +105,7 @@ def _of_value(value: Any) -> str:
 
 def _of_column(column: Column) -> str:
     if column.fixed:
-        return column.kind if column.kind in ("bool", "int", "float") else ""
+        return "time" if column.kind == "datetime" else column.kind if column.kind in ("bool", "int", "float") else ""
     return "str" if _is_text(column) else ""
 
 
@@ -118,6 +125,12 @@ def _of_text(method: str, kind: str) -> str:
     if kind != "str":
         return ""
     return "str" if method in _TO_TEXT else "bool" if method in _OF_TEXT else ""
+
+
+def _of_time(field: str, kind: str) -> str:
+    if kind != "time":
+        return ""
+    return "number" if field in _TIME_NUMBERS else "bool" if field.startswith("is_") else ""
 
 
 def _is_wide(expression: Any, schema: Schema) -> bool:

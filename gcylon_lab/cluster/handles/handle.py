@@ -27,7 +27,7 @@ from .arrow_export import DEFAULT_LIMIT, ArrowExport
 from .async_verbs import with_async
 from .display_name import display_name, variable_names, with_id
 from .forwarding import with_before
-from .pending import OnRanks, Pending, schema_after
+from .pending import OnRanks, Pending, chain_after
 from .session_api import SessionApi
 from .verbs import HandleVerbs
 
@@ -81,7 +81,9 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
         self._finalizer = weakref.finalize(self, self._there.drop_later, session, name)
         self._finalizer.atexit = False
         self._told: Sequence[Reply] = ()
-        self._schema: Schema | None = None if pending is None else pending.schema
+        after = None if pending is None else pending.after
+        self._schema: Schema | None = after.schema if after and after.known else None
+        self._names: Sequence[Any] | None = after.schema.names if after else None
         if pending is None:
             self._take(replies)
 
@@ -125,6 +127,8 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
     def schema(self) -> Schema:
         """Columns and dtypes, the same on all ranks. Asks the ranks once, where there are many labels of categories."""
         if self._schema is None:
+            self._tell()
+        if self._schema is None:
             self._schema = self._request("schema")[0].value
         assert self._schema is not None
         return self._schema
@@ -154,7 +158,8 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
 
     @property
     def _labels(self) -> Sequence[Any]:
-        return self._schema.names if self._schema is not None else self._infos[0]["columns"]
+        known = self._names if self._schema is None else self._schema.names
+        return self._infos[0]["columns"] if known is None else known
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -424,7 +429,7 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
         session, schema = self._session, self._schema
         if schema is None or self.released or any(record.device != "cpu" for record in session.ranks):
             return None
-        after = schema_after(verb, bound, schema)
+        after = chain_after(verb, bound, schema)
         if after is None:
             return None
         name = session.new_id()

@@ -28,13 +28,13 @@ class Pending:
         Its verb's table, which is kept until then.
     request : Request
         What the ranks are told.
-    schema : Schema
-        Of what it gives.
+    after : Chain
+        With the columns of what it gives; where they are not known, their names are.
     """
 
     source: Any
     request: Request
-    schema: Schema
+    after: Chain
 
 
 @dataclass(slots=True)
@@ -49,8 +49,8 @@ class OnRanks:
             session.drop_later(table)
 
 
-def schema_after(verb: Callable[..., Any], bound: inspect.BoundArguments, schema: Schema) -> Schema | None:
-    """The columns that a row-wise verb of CPU engines gives; None where it is to be sent at once.
+def chain_after(verb: Callable[..., Any], bound: inspect.BoundArguments, schema: Schema) -> Chain | None:
+    """A row-wise verb of CPU engines, with the columns that it gives; None where it is to be sent at once.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class _Asked(RowVerbs):
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self.after: Schema | None = None
+        self.after: Chain | None = None
 
     @property
     def schema(self) -> Schema:
@@ -87,9 +87,9 @@ class _Asked(RowVerbs):
 
     def _later(self, step: Callable[[Schema], Step]) -> Self:
         more = extended(Chain((), (self._schema,)), step(self._schema), _HOST)
-        if more is None or not more.known:
+        if more is None or not more.sure:
             raise _AtOnceError
-        self.after = more.schema
+        self.after = more
         return self
 
     def _live(self) -> Never:

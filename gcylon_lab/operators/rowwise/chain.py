@@ -95,11 +95,14 @@ class Chain:
         One more than there are steps.
     known : bool
         Whether the last is known before rows are made; of a chain to which more is added it is.
+    sure : bool
+        Whether it can be done whatever the values are, so that nobody waits for an error.
     """
 
     steps: tuple[Step, ...]
     schemas: tuple[Schema, ...]
     known: bool = True
+    sure: bool = True
 
     @property
     def schema(self) -> Schema:
@@ -163,37 +166,39 @@ def extended(chain: Chain, step: Step, backend: Backend) -> Chain | None:
         Its columns are not `known` where their dtypes depend on the values.
     """
     try:
-        known, schema = _after(step, chain.schema, backend)
+        known, sure, schema = _after(step, chain.schema, backend)
     except Exception:  # of a library, too
         return None
     if schema is None:
         return None
-    return Chain((*chain.steps, step), (*chain.schemas, schema), known)
+    return Chain((*chain.steps, step), (*chain.schemas, schema), known, sure)
 
 
-def _after(step: Step, schema: Schema, backend: Backend) -> tuple[bool, Schema | None]:
-    """Whether the columns after a step are known, and what is known of them; None where it is done at once."""
+def _after(step: Step, schema: Schema, backend: Backend) -> tuple[bool, bool, Schema | None]:
+    """Whether the columns after a step are known, whether it is sure, and what is known of the columns; None where it
+    is done at once."""
     if isinstance(step, Relabel):
         require_distinct([new for _, new in step.names])
-        return True, renamed(schema, dict(step.names)) if step.names else None
+        return True, True, renamed(schema, dict(step.names)) if step.names else None
     given = [step.condition] if isinstance(step, Filter) else [one for _, one in step.columns]
     if not given or len(given) > _MOST_COLUMNS or any(_has_effects(one) for one in given):
-        return True, None
+        return True, True, None
     reads = dict.fromkeys(name for one in given for name in one.columns()) or dict.fromkeys(schema.names[:1])
     some = schema.select(list(reads))
     if isinstance(step, Filter):
         # Of no rows pandas takes much for a condition.
         known = known_kind(step.condition, schema) == "bool"
         made = backend.evaluate(backend.empty(some), [(_CONDITION, step.condition)]).schema[_CONDITION]
-        return known, schema if made.kind == "bool" else None
-    known = all(known_kind(one, schema) for one in given)
+        return known, known, schema if made.kind == "bool" else None
+    kinds = [known_kind(one, schema) for one in given]
+    known, sure = all(kinds) and "number" not in kinds, all(kinds)
     columns = {column.name: column for column in schema}
     if known:
         found = backend.evaluate(backend.empty(some), step.columns).schema
         columns |= {name: found[name] for name, _ in step.columns}
     else:  # only their names are asked for: rows are made at once
         columns |= {name: replace(some.columns[0], name=name) for name, _ in step.columns if name not in columns}
-    return known, Schema(list(columns.values()))
+    return known, sure, Schema(list(columns.values()))
 
 
 _CONDITION = "condition of a filter"  # what its values are called
