@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 import psutil
 
 HOME_VARIABLE = "GCYLON_LAB_HOME"
+NANNY = "gcylon-nanny"  # what the process beside an engine calls itself: its command is the engine's
 
 _GONE_S = 1.0  # after SIGKILL; longer only where the system itself is stuck
 
 # What a command is made of; what a person started from an engine has the same variable, and is none of these.
 _ENGINE, _CONTROLLER = "gcylon_lab.cluster.launch.engine_process", "gcylon_lab.cluster.launch.controller"
-_NANNIES = ("gcylon_lab.cluster.launch.nanny", "ipyparallel.engine.nanny")
 _FAR_HOST = "gcylon_lab.cluster.launch.far_host"
 _LAUNCHER = "launcher"
 _LAUNCHERS = ("mpiexec", "mpirun", "prterun", "prted", "orted", "hydra_pmi_proxy", "mpiexec.hydra")
@@ -66,7 +66,7 @@ def engines_of(home: str) -> list[psutil.Process]:
 
 def nannies_of(home: str) -> list[psutil.Process]:
     """The processes beside a cluster's engines on this host, which end by themselves once their engines have."""
-    return [process for process in of_home(home) if _role(process) in _NANNIES]
+    return [process for process in of_home(home) if _role(process) == NANNY]
 
 
 def far_hosts_of(home: str) -> list[psutil.Process]:
@@ -126,10 +126,12 @@ def _is_of(process: psutil.Process, home: str) -> bool:
 def _role(process: psutil.Process) -> str:
     """Which part of a cluster a process is, by its command; "" for none."""
     try:
-        words = process.cmdline()
+        words, name = process.cmdline(), process.name()
     except psutil.Error:  # it has just ended
         return ""
     modules = {after for word, after in zip(words, words[1:], strict=False) if word == "-m"}
     if words and os.path.basename(words[0]) in _LAUNCHERS:
         return _LAUNCHER  # its command holds that of the engines
-    return next((module for module in (_ENGINE, _CONTROLLER, *_NANNIES) if module in modules), "")
+    if _ENGINE in modules:
+        return NANNY if name == NANNY else _ENGINE
+    return _CONTROLLER if _CONTROLLER in modules else ""

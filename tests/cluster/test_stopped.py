@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import subprocess
@@ -252,6 +253,17 @@ def test_a_stopped_controller_is_an_error_and_goes_on(hurt: gl.Cluster, monkeypa
 
 
 @pytest.mark.mpi
+def loaded() -> tuple[bool, bool, bool]:
+    return "debugpy.server" in sys.modules, gc.isenabled(), gc.get_freeze_count() > 100_000
+
+
+def test_a_nanny_is_a_fork_of_its_engine_which_collects_and_loads_no_debugger(lab: gl.Cluster) -> None:
+    nannies = nannies_of(str(lab._session.launcher.home))
+    assert sorted(nanny.ppid() for nanny in nannies) == sorted(record.pid for record in lab.ranks)
+    assert all(nanny.cmdline() == psutil.Process(nanny.ppid()).cmdline() for nanny in nannies)
+    assert lab.run(loaded) == [(False, True, True)] * 2
+
+
 @pytest.mark.parametrize("what", ["ranks", "controller", "nannies", "all"])
 def test_a_restart_ends_whatever_state_processes_are_in(
     hurt: gl.Cluster, what: str, monkeypatch: pytest.MonkeyPatch

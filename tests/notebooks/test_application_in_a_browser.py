@@ -15,6 +15,8 @@ from lab_page import LabPage, wait_for
 from ports import free_port
 from test_notebooks import APPLICATION
 
+from gcylon_lab.cluster.processes import NANNY
+
 pytest.importorskip("voila", reason="pip install '.[app]' brings Voila")
 pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -44,7 +46,7 @@ def engines(pid: int) -> list[int]:
     """MPI ranks below a process."""
     below = psutil.Process(pid).children(recursive=True)
     engines = [child for child in below if "gcylon_lab.cluster.launch.engine_process" in child.cmdline()]
-    return [engine.pid for engine in engines if engine.name() != "mpiexec"]
+    return [engine.pid for engine in engines if engine.name() not in ("mpiexec", NANNY)]
 
 
 def test_a_person_uses_it(voila: tuple[str, int], page: Any, tmp_path: Path):

@@ -304,6 +304,9 @@ def start(home: str, grace_s: float, config: dict[str, Any] | None = None) -> No
         settings = isinstance(error, ConfigError)  # which its own words say best
         _start_error = f"{type(error).__name__}: {error}" if settings else traceback.format_exc()
         print(_start_error, file=sys.stderr)
+    finally:
+        gc.freeze()  # what is loaded by now stays, and no collection looks through it
+        gc.enable()
 
 
 def current() -> Engine:

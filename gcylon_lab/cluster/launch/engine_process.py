@@ -1,14 +1,14 @@
 """An engine's process: ipyparallel's own, with a nanny that also sees whether it is stopped.
 
-Run as ``python -m gcylon_lab.cluster.launch.engine_process``. Where an ipyparallel starts its nannies in another way it
-has those, and only what is stopped on other hosts than the notebook's is not noticed.
+Run as ``python -m gcylon_lab.cluster.launch.engine_process``.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from pathlib import Path
-from typing import Any
 
 from ..processes import HOME_VARIABLE
 from . import runtime_dirs
@@ -17,24 +17,18 @@ from .ports import announce
 
 def main() -> None:
     """Run ipyparallel's engine."""
-    from ipyparallel.engine import app, nanny
+    gc.disable()  # what is loaded stays: `engine.start` collects again
+    # ipykernel would load a debugger's server, which no engine can be asked for.
+    sys.modules["debugpy.server"] = None  # type: ignore[assignment]
+    import ipykernel.debugger  # noqa: F401
+    from ipyparallel.engine import app
 
-    from .nanny import place
+    from .nanny import fork_nanny
 
+    del sys.modules["debugpy.server"]
     home = Path(os.environ[HOME_VARIABLE])
     find_connection(home)
-    nanny.__name__ = "gcylon_lab.cluster.launch.nanny"  # it starts the module of this name
-    # As all processes of a cluster: nothing is imported from the folder in which they start, where others may have put
-    # a package of this name.
-    popen = nanny.Popen
-    nanny.Popen = lambda command, **options: popen([command[0], "-P", *command[1:]], **options)
-    start = app.start_nanny
-
-    def start_nanny(**options: Any) -> tuple[str, Any]:
-        told, process = start(**options)
-        return place(told, runtime_dirs.sockets(home)), process
-
-    app.start_nanny = start_nanny
+    app.start_nanny = fork_nanny(runtime_dirs.sockets(home))
     announce(runtime_dirs.announcements(home))  # ipyparallel starts MPI next
     app.IPEngine.launch_instance()
 

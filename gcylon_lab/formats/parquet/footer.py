@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -42,6 +42,7 @@ _NUMBER = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
 _PAGE = re.compile(rb"\x15(%b)" * 3 % (_NUMBER, _NUMBER, _NUMBER))  # how its header begins: fields 1 to 3
 
 
+@cache
 def _fields_in_a_row() -> re.Pattern[bytes]:
     """Fields of few bytes, with structs of such and short lists of them: to go past these takes most of the time."""
 
@@ -60,9 +61,6 @@ def _fields_in_a_row() -> re.Pattern[bytes]:
     inner = b"(?>(?:" + b"|".join(flat) + rb")*)\x00"
     flat += [begin(_STRUCT) + inner, begin(_LIST) + b"(?:" + b"|".join(items(_STRUCT, inner, 3)) + b")"]
     return re.compile(b"(?>(?:" + b"|".join(flat) + b")*)", re.DOTALL)
-
-
-_IN_A_ROW = _fields_in_a_row()
 
 
 class _Fields(NamedTuple):
@@ -118,7 +116,7 @@ def _end(data: bytes, at: int, kind: int) -> int:
     """Where a field's value ends."""
     if kind == _STRUCT:
         while True:
-            at = _IN_A_ROW.match(data, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            at = _fields_in_a_row().match(data, at).end()  # type: ignore[union-attr]  # it matches nothing, too
             head = data[at]
             at += 1
             if not head:
