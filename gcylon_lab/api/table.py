@@ -308,15 +308,12 @@ class Table(
         return self._part
 
     def _later(self, step: Callable[[Schema], Step]) -> Table | None:
-        backend = self._context.workspace.backend
-        if backend.on_gpu:
-            return None
         if self._chain is None or self._lent:  # what two tables need is made once
             chain = Chain((), (self._live().schema,))
         else:
             chain = self._chain
         try:
-            more = extended(chain, step(chain.schema), backend)
+            more = extended(chain, step(chain.schema))
         except GcylonError:  # which the verb's own operation tells
             return None
         if more is None:

@@ -17,6 +17,7 @@ import cupy
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pylibcudf as plc
 
 from ...errors import ArgumentError
 from ..arrow import interop
@@ -33,9 +34,9 @@ from ..protocol.schema import Schema
 from ..refusals import refused_argument
 from . import elementwise  # noqa: F401 (kernels of one's own are run by it)
 from .casting import cast
-from .columns.data import Array, DeviceColumns
-from .columns.types import require_device_form
-from .frames import _column_of, _order_after_cudf, _taken, _to_series
+from .columns.data import Array, DeviceColumns, as_array, current_stream
+from .columns.types import fixed_type, item_dtype, require_device_form
+from .frames import _column_of, _order_after_cudf, _taken, _to_series, with_null
 from .rows import take
 
 _STEP_ROW_BYTES = 16
@@ -44,6 +45,7 @@ _TESTS = frozenset(
     ("eq", "ne", "lt", "le", "gt", "ge", "isin", "between", "str.startswith", "str.endswith", "str.contains")
 )
 _COMBINED = frozenset(("and_", "or_"))
+_DATE, _ = interop._from_series("", pd.Series([], dtype="date32[day][pyarrow]"))  # what dt.date gives on CPU engines
 
 
 class CudfRows:
@@ -100,6 +102,7 @@ def _with_its_times(step: Expression, schema: Schema) -> Expression:
         return step
     kinds = {schema[name].kind for name in step.columns() if name in schema}
     dates = "date" in kinds and "datetime" not in kinds
+    dates = dates or any(isinstance(one, Expression) and one.operation == "dt.date" for one in step.arguments)
     arguments = [_as_time(argument, dates=dates, plain=step.operation == "where") for argument in step.arguments]
     if all(new is old for new, old in zip(arguments, step.arguments, strict=True)):
         return step
@@ -125,6 +128,8 @@ def _column_of_dates(expression: Expression, schema: Schema) -> Column | None:
     """The column of dates whose dtype the values of an expression have, which are times to cuDF."""
     if expression.operation in ("fillna", "where", "clip") and isinstance(expression.arguments[0], Expression):
         return _column_of_dates(expression.arguments[0], schema)
+    if expression.operation == "dt.date":
+        return _DATE
     if expression.operation != "col":
         return None
     column = schema[expression.arguments[0]]
@@ -254,9 +259,20 @@ def _column(name: Label, expression: Expression, data: DeviceColumns) -> tuple[C
     wanted, _ = interop._from_series(name, _by_pandas(expression, data.schema))
     if wanted.fixed and wanted.kind == "int" and not made.schema[name].fixed and expression.operation != "astype":
         wanted = fixed_column(name, pa.float64())  # of pandas' own dtypes that of ints with missing ones
+    if wanted.fixed and wanted.kind == "float" and made.schema[name].kind == "int":
+        return wanted, _as_floats(series, wanted)
     if wanted.kind not in ("null", "category") and wanted != schema[name]:
         made = cast(_without_nulls(made, wanted), Schema([wanted]))
     return made.schema[name], made.arrays[0]
+
+
+def _as_floats(series: Any, wanted: Column) -> Array:
+    """Ints, some of which may be missing, as the nearest floats: expressions round as pandas does."""
+    _order_after_cudf()
+    plain = plc.unary.cast(series.to_pylibcudf()[0], fixed_type(wanted), stream=current_stream())
+    values = with_null(plain, as_array(plain, item_dtype(wanted)).copy(), np.nan)
+    cupy.cuda.get_current_stream().synchronize()
+    return values
 
 
 def _without_nulls(made: DeviceColumns, wanted: Column) -> DeviceColumns:

@@ -113,11 +113,12 @@ def _of_plain_times(times: Any, function: Callable[..., Any], *arguments: Any) -
 
 
 def _dates(times: Any) -> Any:
-    """The day of each time, by its own clock."""
-    if not type(times).__module__.startswith("pandas"):
-        raise ArgumentError("cuDF has no dates.", advice="Use .dt.floor('D'), the time at which the day began.")
+    """The day of each time, by its own clock; its midnight where a library has no dates."""
     zone = getattr(times.dtype, "tz", None) or getattr(getattr(times.dtype, "pyarrow_dtype", None), "tz", None)
-    return (times.dt.tz_localize(None) if zone else times).astype("date32[day][pyarrow]")
+    local = times.dt.tz_localize(None) if zone else times
+    if not type(times).__module__.startswith("pandas"):
+        return local.dt.floor("D").astype("datetime64[s]")
+    return local.astype("date32[day][pyarrow]")
 
 
 def _by_own_clock(times: Any, function: Callable[[Any], Any]) -> Any:
@@ -126,14 +127,22 @@ def _by_own_clock(times: Any, function: Callable[[Any], Any]) -> Any:
     if zone is None:
         return function(times)
     local = function(times.dt.tz_localize(None))
-    if type(times).__module__.startswith("pandas"):  # where it is midnight twice or never, as pandas names spans
-        return local.dt.tz_localize(zone, ambiguous=np.ones(len(local), dtype=bool), nonexistent="shift_forward")
+    if type(times).__module__.startswith("pandas"):
+        return _in_zone(local, zone)
     made = local.dt.tz_localize(zone)
-    if int(made.isna().sum()) != int(local.isna().sum()):  # cuDF has missing values there
-        raise ArgumentError(
-            f"A day of {zone} has midnight twice or never, which cuDF does not place.", advice="Use CPU engines."
-        )
-    return made
+    unplaced = made.isna() & local.notna()  # where it is midnight twice or never, which is so on some days at most
+    if not bool(unplaced.any()):
+        return made
+    utc = made.dt.tz_convert("UTC").dt.tz_localize(None)
+    days = local[unplaced].unique().to_pandas()
+    for day, placed in zip(days, _in_zone(days, zone).dt.tz_convert("UTC").dt.tz_localize(None), strict=True):
+        utc = utc.mask((local == day.to_numpy()).fillna(False), placed.to_numpy())
+    return utc.dt.tz_localize("UTC").dt.tz_convert(zone)
+
+
+def _in_zone(local: Any, zone: Any) -> Any:
+    """Midnights of a zone where it is midnight twice or never too, as pandas names spans."""
+    return local.dt.tz_localize(zone, ambiguous=np.ones(len(local), dtype=bool), nonexistent="shift_forward")
 
 
 def _span(times: Any, rule: str, origin: Any) -> Any:

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Never, Self
 
 from ...api.verbs.rows import RowVerbs
-from ...backends.host.backend import PandasBackend
 from ...backends.protocol.schema import Schema
 from ...errors import GcylonError
 from ...operators.rowwise.chain import Chain, Step, extended
 from ..messages import Request
 from .session_api import SessionApi
-
-_HOST = PandasBackend()
 
 
 @dataclass(slots=True)
@@ -50,7 +47,7 @@ class OnRanks:
 
 
 def chain_after(verb: Callable[..., Any], bound: inspect.BoundArguments, schema: Schema) -> Chain | None:
-    """A row-wise verb of CPU engines, with the columns that it gives; None where it is to be sent at once.
+    """A row-wise verb, with the columns that it gives; None where it is to be sent at once.
 
     Parameters
     ----------
@@ -86,7 +83,7 @@ class _Asked(RowVerbs):
         return self._schema
 
     def _later(self, step: Callable[[Schema], Step]) -> Self:
-        more = extended(Chain((), (self._schema,)), step(self._schema), _HOST)
+        more = extended(Chain((), (self._schema,)), step(self._schema))
         if more is None or not more.sure:
             raise _AtOnceError
         self.after = more

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...backends.expressions.known_kinds import known_kind
+from ...backends.host.backend import PandasBackend
 from ...backends.kernels.kernel import kernels_in
 from ...backends.protocol.backend import Backend
 from ...backends.protocol.data import Data
@@ -30,6 +31,7 @@ from .rowwise import computed, each_piece, renamed_spread, what_fails
 
 # Of so many columns that are made anew each is computed on no rows before: that takes as long as on some.
 _MOST_COLUMNS = 64
+_HOST = PandasBackend()
 _MADE_ROW_BYTES = 16  # of a column that is made
 
 
@@ -146,7 +148,7 @@ class _ChainRequest(Request):
         return self.chain.text(literals=literals)
 
 
-def extended(chain: Chain, step: Step, backend: Backend) -> Chain | None:
+def extended(chain: Chain, step: Step) -> Chain | None:
     """A chain with one more step; None where this is to be done at once, by itself.
 
     That is so where it cannot be done, which its own operation tells with what it is called with; where it runs
@@ -157,8 +159,7 @@ def extended(chain: Chain, step: Step, backend: Backend) -> Chain | None:
     chain : Chain
         Whose columns are known.
     step : Step
-    backend : Backend
-        Of CPU engines: what a step gives is looked at on no rows.
+        What it gives is looked at on no rows in host memory, whichever engine has the rows.
 
     Returns
     -------
@@ -166,7 +167,7 @@ def extended(chain: Chain, step: Step, backend: Backend) -> Chain | None:
         Its columns are not `known` where their dtypes depend on the values.
     """
     try:
-        known, sure, schema = _after(step, chain.schema, backend)
+        known, sure, schema = _after(step, chain.schema)
     except Exception:  # of a library, too
         return None
     if schema is None:
@@ -174,7 +175,7 @@ def extended(chain: Chain, step: Step, backend: Backend) -> Chain | None:
     return Chain((*chain.steps, step), (*chain.schemas, schema), known, sure)
 
 
-def _after(step: Step, schema: Schema, backend: Backend) -> tuple[bool, bool, Schema | None]:
+def _after(step: Step, schema: Schema) -> tuple[bool, bool, Schema | None]:
     """Whether the columns after a step are known, whether it is sure, and what is known of the columns; None where it
     is done at once."""
     if isinstance(step, Relabel):
@@ -188,13 +189,13 @@ def _after(step: Step, schema: Schema, backend: Backend) -> tuple[bool, bool, Sc
     if isinstance(step, Filter):
         # Of no rows pandas takes much for a condition.
         known = known_kind(step.condition, schema) == "bool"
-        made = backend.evaluate(backend.empty(some), [(_CONDITION, step.condition)]).schema[_CONDITION]
+        made = _HOST.evaluate(_HOST.empty(some), [(_CONDITION, step.condition)]).schema[_CONDITION]
         return known, known, schema if made.kind == "bool" else None
     kinds = [known_kind(one, schema) for one in given]
     known, sure = all(kinds) and "number" not in kinds, all(kinds)
     columns = {column.name: column for column in schema}
     if known:
-        found = backend.evaluate(backend.empty(some), step.columns).schema
+        found = _HOST.evaluate(_HOST.empty(some), step.columns).schema
         columns |= {name: found[name] for name, _ in step.columns}
     else:  # only their names are asked for: rows are made at once
         columns |= {name: replace(some.columns[0], name=name) for name, _ in step.columns if name not in columns}
