@@ -28,7 +28,15 @@ from gcylon_lab.comm.transport import Receive, Send, Window
 from gcylon_lab.errors import BudgetExceeded
 from gcylon_lab.runtime.context import current
 
-queued = threading.local()  # what this rank's "kernels" have still to do
+
+class Queued(threading.local):
+    """What this rank's "kernels" have still to do."""
+
+    def __init__(self) -> None:
+        self.puts: list[tuple[int, Any]] = []
+
+
+queued = Queued()
 
 
 class NoWaits:
@@ -61,7 +69,7 @@ class Mapped(QueuedOverlay):
         assert not receives  # the places are known
         for send in sends:
             target = int(window.addresses[send.rank, send.buffer]) + send.offset
-            self._queue(target, np.frombuffer(send.view, np.uint8))
+            put_later(target, np.frombuffer(send.view, np.uint8))
         self._take_queued()
 
     @contextmanager
@@ -73,12 +81,8 @@ class Mapped(QueuedOverlay):
             self._take_queued()
 
     def _take_queued(self) -> None:
-        self._kept.extend(getattr(queued, "puts", []))
+        self._kept.extend(queued.puts)
         queued.puts = []
-
-    def _queue(self, target: int, items: Any) -> None:
-        puts = getattr(queued, "puts", [])
-        queued.puts = [*puts, (target, items)]
 
     def drain(self) -> None:
         for target, items in self._kept:
@@ -130,11 +134,14 @@ class NumpyScattering:
     def _put(self, piece: int, data: Any) -> None:
         before = self._counts[:piece].sum(axis=0)
         arrays = [array for column, array in zip(data.schema, data.arrays, strict=True) if column.fixed]
-        for one in np.flatnonzero(self._counts[piece]):
-            for column, array in enumerate(arrays):
-                items = np.ascontiguousarray(array[self._pieces[piece] == one]).view(np.uint8)
-                target = int(self._addresses[one, column] + before[one] * array.dtype.itemsize)
-                queued.puts = [*getattr(queued, "puts", []), (target, items)]
+        order = np.argsort(self._pieces[piece], kind="stable")
+        ones = np.flatnonzero(self._counts[piece])
+        first = np.searchsorted(self._pieces[piece][order], ones)
+        stop = first + self._counts[piece][ones]
+        for column, array in enumerate(arrays):
+            items, targets = array[order], self._addresses[ones, column] + before[ones] * array.dtype.itemsize
+            for target, start, end in zip(targets.tolist(), first.tolist(), stop.tolist(), strict=True):
+                put_later(target, items[start:end])
 
 
 class ScatteringPandas(PandasBackend):
@@ -184,7 +191,7 @@ class NumpyWriting(NumpyScattering):
 
 
 def put_later(target: int, items: Any) -> None:
-    queued.puts = [*getattr(queued, "puts", []), (target, items.view(np.uint8).reshape(-1))]
+    queued.puts.append((target, items.view(np.uint8).reshape(-1)))
 
 
 def lengths_of(array: Any) -> Any:

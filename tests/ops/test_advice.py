@@ -20,9 +20,9 @@ from gcylon_lab.runtime.context import current, run_threads
 FRAMES = {
     # Staged in slices of two rows, each buffer of which is padded to four times its size.
     "wide": lambda: pd.DataFrame({f"c{i}": np.arange(50) for i in range(200)}),
-    "narrow": lambda: pd.DataFrame({"c0": np.arange(3000), "v": 0.5}),
+    "narrow": lambda: pd.DataFrame({"c0": np.arange(1000), "v": 0.5}),
     "few": lambda: pd.DataFrame({"c0": [1]}),
-    "text": lambda: pd.DataFrame({"c0": np.arange(3000), "s": [f"abc{i}" for i in range(3000)]}),
+    "text": lambda: pd.DataFrame({"c0": np.arange(1000), "s": [f"abc{i}" for i in range(1000)]}),
     "one_long_row": lambda: pd.DataFrame({"c0": [1, 2], "s": ["x" * 300_000, ""]}),
 }
 

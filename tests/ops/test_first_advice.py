@@ -39,8 +39,8 @@ def numbers(rank: int) -> pd.DataFrame:
 
 def long_tailed(rank: int) -> pd.DataFrame:
     random = np.random.default_rng(rank)
-    lengths = np.minimum(random.pareto(1.2, 10_000) * 10 + 1, 20_000).astype(int)
-    return pd.DataFrame({"k": random.integers(0, 10_000, 10_000), "s": ["x" * n for n in lengths.tolist()]})
+    lengths = np.minimum(random.pareto(1.2, 5000) * 10 + 1, 20_000).astype(int)
+    return pd.DataFrame({"k": random.integers(0, 5000, 5000), "s": ["x" * n for n in lengths.tolist()]})
 
 
 def one_key(rank: int) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from gcylon_lab import GcylonConfig, col
 from gcylon_lab.errors import BudgetExceeded
 
 TIGHT = GcylonConfig(gpu_memory_limit="64KiB")
-ROWS = 20_000
+ROWS = 10_000
 
 
 def made(seed: int = 0) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from gcylon_lab.runtime.context import current
 SMALL = GcylonConfig(gpu_memory_limit="300 KiB", chunk_size_bytes=4096, min_chunk_rows=1)
 
 
+@cache
 def whole(rows: int) -> pd.DataFrame:
     """Keys, some missing, of groups of unlike sizes; numbers with ties and gaps, whole numbers, times and texts."""
     rng = np.random.default_rng(11)
