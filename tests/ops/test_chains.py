@@ -20,6 +20,7 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError, ColumnMissing, RanksDisagree
 from gcylon_lab.runtime.context import current
 
+REMEMBERS = pytest.mark.cpu_alone("GPU engines do each verb at once")
 AT_ONCE = {"timeout_s": 100}  # a setting of an operation of its own
 
 
@@ -135,6 +136,7 @@ def one_pass() -> dict[str, Any]:
     }  # fmt: skip
 
 
+@REMEMBERS
 @pytest.mark.parametrize("world", FEW, ids=str)
 def test_a_chain_is_one_operation(world: World) -> None:
     for rank, told in enumerate(world.run(one_pass)):
@@ -167,6 +169,7 @@ def used_twice() -> list[list[str]]:
     return seen
 
 
+@REMEMBERS
 def test_rows_that_two_tables_need_are_made_once() -> None:
     for begun, one, two, end in World("threads", 2).run(used_twice):
         assert begun == one == ["from_local"]
@@ -197,6 +200,7 @@ def looked_at_alone(which: str) -> tuple[Any, ...]:
     return expected, again, made.local(), operations()
 
 
+@REMEMBERS
 @pytest.mark.parametrize("world", FEW, ids=str)
 @pytest.mark.parametrize("which", ["len", "repr", "local", "info", "tensor", "batches", "arrow", "explain", "tiers"])
 def test_a_rank_may_look_at_its_rows_alone(world: World, which: str) -> None:
@@ -213,6 +217,7 @@ def different() -> None:
     made.sum("x")
 
 
+@REMEMBERS
 @pytest.mark.parametrize("world", FEW, ids=str)
 def test_ranks_with_different_steps_are_told(world: World) -> None:
     for outcome in world.outcomes(different):
@@ -259,6 +264,7 @@ def fails_for_values() -> tuple[Any, ...]:
     return caught.value.message, again, caught.value.rank
 
 
+@REMEMBERS
 @pytest.mark.parametrize("world", FEW, ids=str)
 def test_what_only_values_show_is_told_with_its_verb(world: World) -> None:
     for message, again, rank in world.run(fails_for_values):
@@ -287,6 +293,7 @@ def in_a_budget() -> dict[str, Any]:
     }  # fmt: skip
 
 
+@REMEMBERS
 @pytest.mark.parametrize("limit", ["32 MiB", "5 MiB", "3 MiB"])
 def test_a_chain_keeps_within_a_budget(limit: str) -> None:
     results = World("threads", 2).run(in_a_budget, config=GcylonConfig(gpu_memory_limit=limit))
@@ -315,6 +322,7 @@ def bytes_held() -> list[int]:
     return [*used, budget.used_bytes]
 
 
+@REMEMBERS
 def test_what_a_table_is_to_be_made_of_stays_until_then() -> None:
     ((table, pending, released, made, none),) = World("threads", 1).run(bytes_held)
     assert table == pending == released
@@ -330,6 +338,7 @@ def given_up_unmade() -> tuple[int, Any]:
     return current().budget.used_bytes, held_by_an_error
 
 
+@REMEMBERS
 def test_what_nobody_can_use_any_more_is_freed_though_an_error_refers_to_it() -> None:
     assert [used for used, _ in World("threads", 2).run(given_up_unmade)] == [0, 0]
 
@@ -347,6 +356,7 @@ def looks_alone_in_vain() -> tuple[int, int | None]:
     return current().rank, caught.value.rank
 
 
+@REMEMBERS
 @pytest.mark.parametrize("world", FEW, ids=str)
 def test_a_rank_that_looks_alone_is_named(world: World) -> None:
     for rank, named in world.run(looks_alone_in_vain):

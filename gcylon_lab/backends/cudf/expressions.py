@@ -38,6 +38,7 @@ from .columns.data import Array, DeviceColumns, as_array, current_stream
 from .columns.types import fixed_type, item_dtype, require_device_form
 from .frames import _column_of, _order_after_cudf, _taken, _to_series, with_null
 from .rows import take
+from .zones import of_zone
 
 _STEP_ROW_BYTES = 16
 # What pandas' own dtypes answer with no, or yes for "ne", where a value is missing, and cuDF leaves open.
@@ -153,9 +154,18 @@ class _Computing:
         return self._kept[name]
 
     def as_pandas(self, step: Expression) -> Any:
-        """A condition where values may be missing, as pandas answers it; None for other steps."""
+        """A condition where values may be missing, as pandas answers it, and what is of times of a zone; None for
+        other steps."""
+        if step.operation.startswith("dt."):
+            zone = self._zone(step.arguments[0])
+            times = compute(step.arguments[0], self.column, self.as_pandas) if zone else None
+            return None if times is None else of_zone(step.operation[3:], times, zone, *step.arguments[1:])
         if step.operation == "astype" and getattr(pd.api.types.pandas_dtype(step.arguments[1]), "tz", None):
             raise refused_argument("to a time zone", f"astype({str(step.arguments[1])!r})")
+        if step.operation == "astype" and pd.api.types.is_string_dtype(step.arguments[1]):
+            if zone := self._zone(step.arguments[0]):  # cuDF leaves out by how much they are before UTC
+                times = compute(step.arguments[0], self.column, self.as_pandas).to_pandas()
+                return cudf.Series(times.dt.tz_convert(zone).astype(step.arguments[1]))
         if step.operation == "abs" and _by_pandas(step.arguments[0], self._data.schema).dtype.kind == "m":
             value = compute(step.arguments[0], self.column, self.as_pandas)  # cuDF has no abs of it
             return value.astype("int64").abs().astype(value.dtype)
@@ -177,6 +187,10 @@ class _Computing:
         for times in open_times:  # cuDF has answered for them as of numpy's dtypes
             made = made.where(times.notna(), None)
         return made
+
+    def _zone(self, times: Any) -> str:
+        """The time zone of what an expression gives, "" where it has none."""
+        return interop._from_series("", _by_pandas(times, self._data.schema))[0].tz
 
 
 def _contains(texts: Any, pattern: str, *, regex: bool = False, case: bool = True, na: bool | None = None) -> Any:

@@ -14,6 +14,8 @@ from ..protocol.methods.accessors import CALENDAR_ENDS, CALENDAR_UNITS
 from ..protocol.schema import Label
 
 _LATER_DAYS = {"MS": 32, "QS": 93, "YS": 367}  # after its first day the next one has begun, and no later one
+ROUNDED = ("floor", "ceil", "round")
+_NUMPY_UNITS = {"min": "m"}
 _SINCE_3_1 = {"weekday": "day_of_week", "dayofyear": "day_of_year"}
 
 
@@ -53,7 +55,7 @@ def compute(
     if operation.startswith("dt."):
         if hasattr(values[0], "dtype") and not hasattr(values[0], "dt"):
             raise _no_times(arguments[0], values[0])
-        return _of_times(operation[3:], *values)
+        return of_times(operation[3:], *values)
     if operation == "str.contains":
         options = values[2] if len(values) > 2 else {}
         return values[0].str.contains(values[1], **{"regex": False, **options})
@@ -87,8 +89,8 @@ def _bins(series: Any, edges: list[float], how: dict[str, bool]) -> Any:
     return codes.where((codes >= 0) & (codes < len(edges) - 1) & series.notna(), None)
 
 
-def _of_times(name: str, times: Any, *arguments: Any) -> Any:
-    """A field of times, or what a method of them gives."""
+def of_times(name: str, times: Any, *arguments: Any) -> Any:
+    """A field of times, or what a method of them gives; of cuDF's series those of no zone, which has wrong tables."""
     if name == "floor" and arguments[0] in CALENDAR_UNITS:
         return _of_plain_times(times, _by_own_clock, lambda local: _calendar_floor(local, arguments[0]))
     if name == "span":
@@ -97,9 +99,31 @@ def _of_times(name: str, times: Any, *arguments: Any) -> Any:
         return _dates(times)
     if name == "week":
         return times.dt.isocalendar().week.astype("Int32" if times.hasnans else "int32")
+    if name in ROUNDED and arguments[0][:1].isdigit() and not type(times).__module__.startswith("pandas"):
+        return rounded(name, times, arguments[0])
     newer = _SINCE_3_1.get(name, name)  # the old names warn there
     field = getattr(times.dt, newer if hasattr(times.dt, newer) else name)
     return field(*arguments) if callable(field) else field
+
+
+def rounded(name: str, times: Any, rule: str) -> Any:
+    """Times without a zone at multiples of a unit, of which cuDF has the unit alone: floor, ceil or round."""
+    unit = rule.lstrip("0123456789")
+    short: Any = _NUMPY_UNITS.get(unit, unit)
+    step: Any = np.timedelta64(int(rule.removesuffix(unit)), short)
+    own = np.datetime_data(times.dtype)[0]
+    if step.astype(f"m8[{own}]") != step:  # of seconds those that are whole are no multiples of 700 ms
+        return rounded(name, times.astype(f"datetime64[{short}]"), rule)
+    every = int(step.astype(f"m8[{own}]").astype(np.int64))
+    ticks = times.astype("int64")
+    rest = ticks % every
+    below = ticks - rest
+    if name == "ceil":
+        below = below.where(rest == 0, below + every)
+    elif name == "round":  # halves to even multiples, as pandas does
+        above = (rest * 2 > every) | ((rest * 2 == every) & ((below // every) % 2 == 1))
+        below = below.where(~above, below + every)
+    return below.astype(times.dtype).where(times.notna(), None)
 
 
 def _of_plain_times(times: Any, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -127,21 +151,7 @@ def _by_own_clock(times: Any, function: Callable[[Any], Any]) -> Any:
     if zone is None:
         return function(times)
     local = function(times.dt.tz_localize(None))
-    if type(times).__module__.startswith("pandas"):
-        return _in_zone(local, zone)
-    made = local.dt.tz_localize(zone)
-    unplaced = made.isna() & local.notna()  # where it is midnight twice or never, which is so on some days at most
-    if not bool(unplaced.any()):
-        return made
-    utc = made.dt.tz_convert("UTC").dt.tz_localize(None)
-    days = local[unplaced].unique().to_pandas()
-    for day, placed in zip(days, _in_zone(days, zone).dt.tz_convert("UTC").dt.tz_localize(None), strict=True):
-        utc = utc.mask((local == day.to_numpy()).fillna(False), placed.to_numpy())
-    return utc.dt.tz_localize("UTC").dt.tz_convert(zone)
-
-
-def _in_zone(local: Any, zone: Any) -> Any:
-    """Midnights of a zone where it is midnight twice or never too, as pandas names spans."""
+    # Where it is midnight twice or never, as pandas names spans.
     return local.dt.tz_localize(zone, ambiguous=np.ones(len(local), dtype=bool), nonexistent="shift_forward")
 
 
@@ -154,7 +164,7 @@ def _span(times: Any, rule: str, origin: Any) -> Any:
     if rule in CALENDAR_ENDS:
         return _by_own_clock(times, lambda local: _calendar_end(local, CALENDAR_ENDS[rule]))
     unit = rule.lstrip("0123456789")
-    short: Any = "m" if unit == "min" else unit  # as numpy calls it
+    short: Any = _NUMPY_UNITS.get(unit, unit)
     step: Any = np.timedelta64(int(rule.removesuffix(unit) or 1), short)
     step = step.astype("timedelta64[ms]" if unit == "ms" else "timedelta64[s]")
     if unit == "D":
@@ -184,9 +194,9 @@ def _calendar_floor(times: Any, unit: str) -> Any:
     """The day at which the week, month, quarter or year began."""
     days = times.dt.floor("D")
     if unit == "W":
-        return days - _days(_of_times("weekday", times))
+        return days - _days(of_times("weekday", times))
     if unit == "YS":
-        return days - _days(_of_times("dayofyear", times) - 1)
+        return days - _days(of_times("dayofyear", times) - 1)
     months = days - _days(times.dt.day - 1)
     for _ in range(2 if unit == "QS" else 0):
         before = months - _days(1)
