@@ -72,7 +72,8 @@ class Route(Protocol):
     keep_order: bool
 
     def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
-        """Rows and bytes of variable columns for each rank, of the whole part; each of shape (size,)."""
+        """Rows and bytes of variable columns for each rank, of the whole part; each of shape (size,). Where all ranks
+        know those of all parts, of shape (size, size)."""
         ...
 
     def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> Iterator[SendBatch] | None:

@@ -231,22 +231,38 @@ class RangeRoute:
     ----------
     starts, stops : ndarray of int64, shape (size,)
         Rows of this rank's part that each rank takes.
-    row_bytes : float
-        Mean bytes of a row in the variable columns.
+    variable_row_bytes : float
+        Mean bytes of a row in the variable columns, the same on all ranks.
+    rows : ndarray of int64, shape (size, size)
+        That each rank (first axis) sends to each: known to all, so that nobody has to tell it.
     """
 
     keep_order = True
 
-    def __init__(self, starts: Int64s, stops: Int64s, variable_row_bytes: float) -> None:
+    def __init__(self, starts: Int64s, stops: Int64s, variable_row_bytes: float, rows: Int64s) -> None:
         self._starts = starts
         self._stops = np.maximum(starts, stops)
         self._variable_row_bytes = variable_row_bytes
+        self._rows = rows
         self.deals = False
 
+    @classmethod
+    def between(cls, edges: Int64s, rows: Sequence[int], rank: int, variable_row_bytes: float) -> RangeRoute:
+        """Each rank takes the rows between two edges, in global order, of ranks with so many rows each."""
+        firsts = np.cumsum([0, *rows[:-1]])[:, None]
+        cuts = np.clip(edges - firsts, 0, np.array(rows)[:, None])
+        return cls(cuts[rank, :-1], cuts[rank, 1:], variable_row_bytes, np.diff(cuts))
+
+    @classmethod
+    def whole(cls, rows: Sequence[int], rank: int, variable_row_bytes: float, to: int | None = None) -> RangeRoute:
+        """All rows of ranks that have so many each go to one rank, or to all."""
+        every = np.zeros((len(rows), len(rows)), np.int64)
+        every[:, slice(None) if to is None else to] = np.reshape(rows, (-1, *[1] * (to is None)))
+        return cls(np.zeros_like(every[rank]), every[rank], variable_row_bytes, every)
+
     def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
-        """Known without reading; bytes of variable columns by their mean."""
-        rows = self._stops - self._starts
-        return rows, np.ceil(rows * self._variable_row_bytes).astype(np.int64)
+        """Known without reading, and without an agreement; bytes of variable columns by their mean."""
+        return self._rows, np.ceil(self._rows * self._variable_row_bytes).astype(np.int64)
 
     def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
         """Nothing depends on rounds."""

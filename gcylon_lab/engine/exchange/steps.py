@@ -60,8 +60,10 @@ class Step(Operation):
             (
                 part.schema.digest(), part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes,
                 len(part.chunks), null_columns(self.lacking), ready, self._widest_row_bytes(),
+                *self._memory_told(self.config),
             ),
         )  # fmt: skip
+        self._opened = self._agreements.count, answers[:, 9:11]
         self.schema = self._agree_schema(part.schema, answers[:, 0], answers[:, 1])
         self._sizes, self._widest = answers[:, 1:6], tuple(answers[:, 8].tolist())
         self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, answers[:, 6], answers[:, 7], answers[:, 0])

@@ -21,7 +21,7 @@ from ...profiling import span
 Int64s = npt.NDArray[np.int64]
 
 _HEADER = 3  # kind, operation number, failed
-_FIXED = 9
+_FIXED = 16
 
 
 class AgreementKind(IntEnum):
@@ -56,6 +56,7 @@ class Agreements:
         self._number = number
         self._describe = describe
         self.room = agreement_room(transport.size)
+        self.count = 0  # that were made: the same on all ranks
 
     def agree(self, kind: AgreementKind, numbers: Sequence[int] | Int64s, *, completes: bool = True) -> Int64s:
         """Collective: all ranks call it. Agree that all is well so far, with numbers for all.
@@ -105,6 +106,7 @@ class Agreements:
         message[:_HEADER] = (kind, self._number, error is not None)
         message[_HEADER : _HEADER + len(numbers)] = numbers
         transport = self._transport
+        self.count += 1
         with span("waiting", "sync"):
             answers = transport.finish(message) if completes else transport.agree(message)
         if answers[:, :_HEADER].tolist() != [[kind, self._number, 0]] * len(answers):

@@ -44,14 +44,17 @@ class Sides:
 
 
 def agree_sides(operation: Operation, parts: Sequence[Part]) -> Sides:
-    """Collective: all ranks call it. Learn the columns and sizes of all tables of an operation."""
-    schemas, rows, nbytes = [], [], []
-    for part in parts:
+    """Collective: all ranks call it. Learn the columns and sizes of all tables of an operation, its inputs in order."""
+    schemas, sizes = [operation.schema], [operation.input_sizes]
+    if operation.other is not None:  # of the first two the opening has told
+        schemas.append(operation.other[0])
+        sizes.append(operation.other[1])
+    for part in parts[2:]:
         answers = operation.agree(AgreementKind.COUNT, (part.schema.digest(), part.rows, part.nbytes))
         schemas.append(operation._agree_schema(part.schema, answers[:, 0], answers[:, 1]))
-        rows.append(answers[:, 1])
-        nbytes.append(answers[:, 2])
-    return Sides(tuple(schemas), np.array(rows), np.array(nbytes))
+        sizes.append(answers[:, 1:3])
+    rows, nbytes = np.array(sizes).transpose(2, 0, 1)
+    return Sides(tuple(schemas), rows, nbytes)
 
 
 def common_schema(sides: Sides, what: Sequence[str], *, join: str = "") -> Schema:

@@ -59,6 +59,8 @@ class Operation:
         self.lacking: list[bool] | None = None  # see `has_missing`
         self._held: tuple[int, ...] = ()  # bytes of each rank's input that a larger limit would let stay in memory
         self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever is evicted
+        self._opened = 0, np.zeros((self.size, 2), np.int64)  # agreements by then, and each rank's `_memory_told`
+        self.other: tuple[Schema, Int64s] | None = None  # of the next input: its schema, and each rank's rows and bytes
         self.plan: Plan | None = None
         self._planned: TableStats | None = None
         self._results: tuple[int, ...] = ()
@@ -139,12 +141,14 @@ class Operation:
         local = self.options.config or workspace.config
         self._return_evicted(local)
         self.lacking, ready = columns_told(workspace, part, self.verb)
+        other = self.request.others[0] if self.request.others else None
         answers = self.agree(
             AgreementKind.OPENING,
             (
                 digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
                 part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes, len(part.chunks),
-                null_columns(self.lacking), ready, self._widest_row_bytes(),
+                null_columns(self.lacking), ready, self._widest_row_bytes(), *self._memory_told(local),
+                *(() if other is None else (other.schema.digest(), other.rows, other.nbytes)),
             ),
         )  # fmt: skip
         self._agree_arguments(answers[:, 0])
@@ -154,6 +158,19 @@ class Operation:
         self._sizes, self._widest = answers[:, 3:8], tuple(answers[:, 10].tolist())
         self._held = tuple((self._sizes[:, 1] - self._sizes[:, 2]).tolist())
         self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, answers[:, 8], answers[:, 9], answers[:, 1])
+        alike = bool((answers[:, 2] == answers[0, 2]).all())  # else limits are not those of the config that holds
+        self._opened = self._agreements.count if alike else -1, answers[:, 11:13]
+        if other is not None:
+            self.other = self._agree_schema(other.schema, answers[:, 13], answers[:, 14]), answers[:, 14:16]
+
+    def _memory_told(self, config: GcylonConfig) -> tuple[int, int]:
+        """This rank's limit, and what is in use; -1 where only `make_room` can tell."""
+        workspace = self.workspace
+        try:
+            limit = workspace.limit_for(config)
+        except ConfigError:
+            return 0, -1
+        return limit, -1 if workspace.spill.poll() or self.request.part.evictions else workspace.budget.used_bytes
 
     def _widest_row_bytes(self) -> int:
         """Of the variable columns of this rank's rows, where they travel."""
@@ -192,6 +209,11 @@ class Operation:
         """
         workspace, part = self.workspace, self.request.part
         limit, used = workspace.limit_for(self.config), 0
+        if self._has_room(more):
+            workspace.budget.start_window()
+            workspace.budget.renew_limit()
+            self.record.used_before_bytes = workspace.budget.used_bytes
+            return
         if self.may_stage:
             stats = after_cutting(self._stats((0,) * self.size, (limit,) * self.size, more))
             self._in_vain = self._never_fits(stats)
@@ -211,6 +233,19 @@ class Operation:
         answers = self.agree(AgreementKind.OPENING, (limit, used, *chunks, held))
         self.limits = tuple(answers[:, 0].tolist())
         self._memory, self._held = answers[:, 1:5], tuple(answers[:, 5].tolist())
+
+    def _has_room(self, more: dict[str, Any]) -> bool:
+        """Whether no rank has to stage anything, as all know since the opening: then there is nothing to agree on."""
+        made, told = self._opened
+        if made != self._agreements.count or self._sizes[:, 2].any() or (told[:, 1] < 0).any():
+            return False
+        limits, used = (tuple(column) for column in told.T.tolist())
+        enough = surely_enough(self._stats(used, limits, more))
+        if any(in_use + enough > limit for limit, in_use in zip(limits, used, strict=True)):
+            return False
+        self.limits, self._held = limits, tuple(self._sizes[:, 1].tolist())
+        self._memory = np.column_stack((told[:, 1], self._sizes[:, 2:5]))
+        return True
 
     def _never_fits(self, stats: TableStats) -> bool:
         """Collective: all ranks call it. Whether some rank would refuse, whatever gave way: then nothing does."""
@@ -243,6 +278,11 @@ class Operation:
     def rows(self) -> tuple[int, ...]:
         """Rows of the input on each rank."""
         return tuple(int(n) for n in self._sizes[:, 0])
+
+    @property
+    def input_sizes(self) -> Int64s:
+        """Rows and bytes of the input on each rank; shape (size, 2)."""
+        return self._sizes[:, :2]
 
     @property
     def evicted_bytes(self) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import RangeRoute
 from ...engine.exec.invocation import AUTO, Request, RunOptions
@@ -113,11 +111,10 @@ def _rooted(
 
 def _collect(operation: Operation, part: Part, to: int | None, source: int | None) -> Part:
     """Send this rank's rows to one rank or all; where there is a source, only its rows."""
-    if source is not None and operation.rank != source:
-        part = Part(operation.workspace, part.schema, ())
-    stops = np.zeros(operation.size, dtype=np.int64)
-    stops[slice(None) if to is None else to] = part.rows
-    root = to if to is not None else source or 0
-    stats = operation.stats(root=root)
-    route = RangeRoute(np.zeros_like(stops), stops, stats.variable_row_bytes)
+    rows = operation.rows
+    if source is not None:
+        rows = tuple(count * (rank == source) for rank, count in enumerate(rows))
+        part = part if operation.rank == source else Part(operation.workspace, part.schema, ())
+    stats = operation.stats(root=to if to is not None else source or 0)
+    route = RangeRoute.whole(rows, operation.rank, stats.variable_row_bytes, to)
     return exchange_table(operation, part, route, stats)

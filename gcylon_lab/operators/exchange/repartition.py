@@ -58,9 +58,8 @@ def repartition(
         except ArgumentError as error:
             raise agreed(error) from None  # of numbers that all ranks share: all raise it
         edges = np.concatenate(([0], np.cumsum(target)))
-        first, count = sum(rows[: operation.rank]), part.rows
-        starts, stops = (np.clip(edge - first, 0, count) for edge in (edges[:-1], edges[1:]))
         stats = operation.stats(target_rows=tuple(int(n) for n in target))
-        return exchange_table(operation, part, RangeRoute(starts, stops, stats.variable_row_bytes), stats)
+        route = RangeRoute.between(edges, rows, operation.rank, stats.variable_row_bytes)
+        return exchange_table(operation, part, route, stats)
 
     return run_operation(workspace, request, body)

@@ -206,9 +206,9 @@ def _one_row(operation: Operation, part: Part, wanted: Sequence[Aggregation]) ->
     rows = view_of(operation.workspace, part, steps.needed) if steps.needed else part
     partial, _ = grouping.fold(rows, 1.0, using_up=False)
     step = Step(operation, partial, "allgather")
-    stops = np.full(operation.size, partial.rows, dtype=np.int64)
     stats = step.stats()
-    everyone = exchange_table(step, partial, RangeRoute(np.zeros_like(stops), stops, stats.variable_row_bytes), stats)
+    to_all = RangeRoute.whole(step.rows, operation.rank, stats.variable_row_bytes)
+    everyone = exchange_table(step, partial, to_all, stats)
     work.forget(partial)
     merge = steps.merge if steps.merge is not None else steps.partial
     result = work.new_part(grouping.result_schema)

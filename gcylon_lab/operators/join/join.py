@@ -36,6 +36,7 @@ from .distribution import (
     Side,
     build_side,
     choose_strategy,
+    kept_sides,
     plan_distribution,
     result_partitioning,
 )
@@ -97,6 +98,7 @@ class _Join:
         self.work = LocalExecutor(operation, "Joining")
         self.exchanged: list[str] = []  # strategies
         self.exchange: PartitionExchange | None = None  # of passes, of which some were left
+        self.settled = False  # whether all ranks know that the result is held, and of which dtypes it is
 
     def run(self) -> Part:
         columns = self._agree()
@@ -135,8 +137,8 @@ class _Join:
     def _agree(self) -> JoinColumns:
         """Both sides' schemas, the same on all ranks; keys that cannot be compared are an error on all alike."""
         operation, right = self.operation, self.parts["right"]
-        answers = operation.agree(AgreementKind.COUNT, (right.schema.digest(), right.rows))
-        agreed_right = operation._agree_schema(right.schema, answers[:, 0], answers[:, 1])
+        assert operation.other is not None  # the right side
+        agreed_right = operation.other[0]
         self.schemas = {"left": operation.schema, "right": agreed_right}
         try:
             columns = join_columns(operation.schema, agreed_right, self.spec)
@@ -270,8 +272,7 @@ class _Join:
         else:
             step = Step(self.operation, part, "allgather", compare=False)
             stats = step.stats()
-            everywhere = np.full(self.size, part.rows, dtype=np.int64)
-            to_all = RangeRoute(np.zeros_like(everywhere), everywhere, stats.variable_row_bytes)
+            to_all = RangeRoute.whole(step.rows, step.rank, stats.variable_row_bytes)
             result = exchange_table(step, part, to_all, stats)
         step.done()
         if step.plan is not None:
@@ -288,9 +289,9 @@ class _Join:
         if operation.may_stage and 2 * needed > self.work.room():
             self.work.evict(self.workspace.budget.limit_bytes)  # what was exchanged is read back piece by piece
             needed = local.build_bytes(self.parts[local.build])
-        answers = operation.agree(AgreementKind.COUNT, (needed, self.work.room()))
         if not operation.may_stage or self.spec.how == "cross":
             return 1
+        answers = operation.agree(AgreementKind.COUNT, (needed, self.work.room()))
         wanted = int(np.ceil(2 * answers[:, 0] / answers[:, 1]).max())
         buckets = 1 if wanted <= 1 else min(MOST_BUCKETS, 2 * wanted)
         if buckets > 1 and writes_runs(self.work):  # smaller indexes leave room for larger pieces that are looked up
@@ -430,6 +431,8 @@ class _Join:
         # Rows that no piece was looked up for are made, and perhaps staged, before this is asked.
         fits = bool((np.maximum(peaks, results) <= limits).all())
         held = fits and buckets == 1 and operation.options.strategy != "staged"
+        self.settled = held and bool(answers[:, 2].all()) and not local.result.schema.variable
+        self.settled &= not kept_sides(self.spec)  # where rows may be missing, dtypes depend on it
         if held:  # and nothing else follows
             self.work.kept_free_bytes = 2 * local.block_bytes(pairs)
         strategy, reason = choose_strategy(operation.options.strategy, self.exchanged, fits=held)
@@ -485,9 +488,11 @@ class _Join:
     def _finish(self, local: LocalJoin, distribution: JoinDistribution) -> Part:
         """Agree on dtypes, which depend on whether a row is missing anywhere."""
         operation, made = self.operation, local.result
-        numbers = (local.missing["left"], local.missing["right"], made.staged_bytes > 0)
-        answers = operation.agree(AgreementKind.COUNT, [int(n) for n in numbers])
-        missing_left, missing_right, staged = (bool(column.any()) for column in answers[:, :3].T)
+        missing_left = missing_right = staged = False
+        if not self.settled:
+            numbers = (local.missing["left"], local.missing["right"], made.staged_bytes > 0)
+            answers = operation.agree(AgreementKind.COUNT, [int(n) for n in numbers])
+            missing_left, missing_right, staged = (bool(column.any()) for column in answers[:, :3].T)
         if staged and operation.plan is not None and operation.plan.strategy != "staged":
             operation.record.strategy = "staged"
             operation.record.reason = "because the result did not fit on the device beside what is in use"

@@ -119,11 +119,10 @@ def _cut_alike(operation: Operation, right: Part, sides: Sides) -> Part:
     if (target == there).all():
         return right
     edges = np.concatenate(([0], np.cumsum(target)))
-    first = int(there[: operation.rank].sum())
-    starts, stops = (np.clip(edge - first, 0, right.rows) for edge in (edges[:-1], edges[1:]))
     step = Step(operation, right, "repartition")
     stats = step.stats(target_rows=tuple(int(n) for n in target))
-    return exchange_table(step, right, RangeRoute(starts, stops, stats.variable_row_bytes), stats)
+    route = RangeRoute.between(edges, there.tolist(), operation.rank, stats.variable_row_bytes)
+    return exchange_table(step, right, route, stats)
 
 
 def _in_order(operation: Operation, left: Part, right: Part, schema: Schema, sides: Sides) -> str:

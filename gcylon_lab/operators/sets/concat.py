@@ -195,18 +195,16 @@ def _shown(work: LocalExecutor, part: Part, schema: Schema) -> ShownPart:
 
 def _in_global_order(operation: Operation, parts: Sequence[Part], schema: Schema, rows: Int64s) -> Part:
     """Collective: all ranks call it. Cut the tables, one after the other, evenly over the ranks."""
-    work, rank = LocalExecutor(operation, "Appending tables"), operation.rank
+    work = LocalExecutor(operation, "Appending tables")
     work.make_room(0.0, 0)
     made: list[Part] = []
     plans: list[Plan] = []
     for part, there, cuts in zip(parts, rows, cuts_of(rows.sum(axis=1).tolist(), operation.size), strict=True):
         if not there.any():
             continue
-        first = int(there[:rank].sum())
-        starts, stops = (np.clip(cut - first, 0, part.rows) for cut in (cuts[:-1], cuts[1:]))
         step = Step(operation, _shown(work, part, schema), "repartition")
         stats = step.stats(target_rows=tuple(int(b - a) for a, b in pairwise(cuts.tolist())))
-        route = RangeRoute(starts, stops, stats.variable_row_bytes)
+        route = RangeRoute.between(cuts, there.tolist(), operation.rank, stats.variable_row_bytes)
         made.append(work.adopt(exchange_table(step, step.request.part, route, stats)))
         step.done()
         assert operation.plan is not None

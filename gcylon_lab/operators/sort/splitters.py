@@ -90,7 +90,9 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], st
         rows = sample_positions(rank, part.rows, counts[rank])
         mine = take_sample(workspace, part.chunks, schema, rows)
         text = b"".join([*packing.fixed_views(mine, 0, mine.rows), packing.pack_variable(mine, 0, mine.rows)])
-        shared = int(operation.agree(AgreementKind.COUNT, (len(text),)).sum())
+        shared = sum(counts) * schema.row_bytes
+        if schema.variable:
+            shared = int(operation.agree(AgreementKind.COUNT, (len(text),)).sum())
         needed = 0 if workspace.backend.on_gpu else 2 * shared + sort_scratch_bytes(sum(counts), shared)
         operation.expect_before(needed)
         with workspace.budget.reserve(needed, "The sample"):
