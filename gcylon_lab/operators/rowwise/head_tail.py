@@ -101,7 +101,9 @@ def _gathered(workspace: Workspace, part: Part, some: Part, options: RunOptions,
     backend, host = workspace.backend, PandasBackend()
     try:
         with workspace.memory_named("A frame of a table's rows", staged=True):
-            pieces = [backend.to_host(backend.cast(chunk.read(workspace), part.schema)) for chunk in gathered.chunks]
+            pieces: list[Columns] = []
+            while gathered.chunks:  # without a name for a chunk: an error that is kept would hold it
+                pieces.append(backend.to_host(backend.cast(gathered.chunks.pop(0).read(workspace), part.schema)))
             return pieces[0] if len(pieces) == 1 else host.concat(pieces) if pieces else host.empty(part.schema)
     finally:
         gathered.release()
