@@ -90,7 +90,9 @@ def test_importing_the_package_loads_nothing_heavy():
 
 
 def test_the_notebook_side_loads_no_mpi_and_no_gpu_library():
-    assert not loaded_by(*_NOTEBOOK_SIDE) & {"mpi4py", "cudf", "rmm", "cupy"}
+    loaded = loaded_by(*_NOTEBOOK_SIDE)
+    assert not loaded & {"mpi4py", "cudf", "rmm", "cupy"}
+    assert "plotly" in loaded and "nbformat" not in loaded, "it takes two seconds, which nobody needs"
 
 
 def test_measuring_loads_only_numpy():

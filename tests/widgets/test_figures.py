@@ -22,6 +22,7 @@ from gcylon_lab.ui.figures.figures import (
     rest_dict,
     time_dict,
 )
+from gcylon_lab.ui.figures.plotly_io import _Later
 from gcylon_lab.ui.figures.theme import DARK, LIGHT
 from gcylon_lab.ui.figures.view import make_view
 from gcylon_lab.units import GIB, MIB
@@ -158,3 +159,11 @@ def test_figures_and_reports_load_nothing_heavy() -> None:
     code += "print([m for m in 'plotly ipywidgets mpi4py cudf pandas'.split() if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_plotly_gets_instead_of_a_module_is_that_module_once_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where somebody calls ``show`` of a figure; `tests/test_package.py` looks that nothing loads it before."""
+    later = _Later("colorsys")
+    monkeypatch.setitem(sys.modules, "colorsys", later)
+    assert later.rgb_to_hsv(1, 1, 1) == (0.0, 0.0, 1)
+    assert sys.modules["colorsys"] is not later

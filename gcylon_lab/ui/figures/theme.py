@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .plotly_io import load
+
 # Okabe-Ito, in an order whose first four stay apart on white and on black; its
 # black is replaced by a grey that is seen on both.
 RANK_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")
@@ -180,5 +182,6 @@ def plot_template() -> dict[str, Any]:
     >>> import plotly.express as px
     >>> px.defaults.template = plot_template()                       # doctest: +SKIP
     """
+    load()
     axis = NEUTRAL.axis() | {"automargin": True, "title": {"standoff": 8}}
     return {"layout": NEUTRAL.layout() | {"colorway": list(RANK_COLOURS), "xaxis": axis, "yaxis": axis}}

@@ -16,10 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 import traitlets
-from plotly.graph_objects import FigureWidget
+from plotly import graph_objects
 from plotly.serializers import custom_serializers
 
+from ..figures import plotly_io
 from .scripts import script
+
+plotly_io.load()
+FigureWidget = graph_objects.FigureWidget  # which would load it otherwise
 
 SCRIPT = script("figure.js")
 
@@ -34,7 +38,7 @@ def _now(part: str) -> dict[str, Any]:
     return {**custom_serializers, "to_json": tell}
 
 
-class HandFigureWidget(FigureWidget):  # type: ignore[misc]
+class HandFigureWidget(FigureWidget):  # type: ignore[misc, valid-type]
     """The widget. ``zoomed`` is whether a person has chosen a stretch of time.
 
     ``asked`` is what a page says that wants the figure, ``answered`` follows it
