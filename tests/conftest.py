@@ -22,6 +22,8 @@ from gcylon_lab.runtime.context import opened
 # What ranks of tests compile is shared by them, and leaves nothing in the folder of the person who runs them.
 KERNELS = tempfile.TemporaryDirectory(prefix="kernels-")
 os.environ["GCYLON_KERNEL_CACHE"] = KERNELS.name
+# Dask's workers are forks of one process that has loaded all: each would take seconds to do that.
+os.environ["DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"] = "forkserver"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a script; tests interrupt themselves all the same.
