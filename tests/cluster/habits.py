@@ -320,6 +320,9 @@ COLUMNS = [
     answer("len(copy.deepcopy(t))"),
     answer("t.reset_index(drop=True)"),
     answer("t.reset_index()[['index', 'fare']]"),
+    answer("t.fare.fillna(0) @ t.id"),
+    answer("divmod(t.id, 7)[1].tolist()"),
+    answer("t.groupby('vendor')[['fare']].sum().query('fare > 0').sort_values('fare').reset_index().columns.tolist()"),
     answer(
         "t.groupby('vendor', sort=True)['fare'].mean().reset_index().columns.tolist()",
     ),

@@ -28,6 +28,8 @@ FRAME = pd.DataFrame(
 # What gives one value, or a pandas object, of a table and of a frame alike.
 VALUES: list[Callable[[Any], Any]] = [
     lambda t: t["x"].mean(),
+    lambda t: t["count"] @ t.k,
+    lambda t: t.k.dot(t["count"]),
     lambda t: t.x.sum(),
     lambda t: (t.x * 2 + t.k).max(),
     lambda t: (t["x"] > 1).sum(),

@@ -24,7 +24,7 @@ from ...operators.estimate import OF_ONE_TABLE
 from ...operators.rowwise.head_tail import checked_rows
 from ...operators.rowwise.rowwise import check_called, check_condition
 from ..frames.group_keys import listed_keys
-from .brackets import check_own, free, plain_label
+from .brackets import check_own, free, of_groups, plain_label
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -465,6 +465,6 @@ def checked(method: F) -> F:
         except GcylonError as error:
             self._refuse(name, error)
             raise
-        return method(*bound.args, **bound.kwargs)
+        return of_groups(name, self, method(*bound.args, **bound.kwargs))
 
     return cast(F, call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -168,6 +169,13 @@ class Column(Expression):
     def cov(self, other: Expression) -> float:
         """Collective: all ranks call it. The covariance with another column of the table."""
         return float(self._with(other).cov().iloc[0, 1])
+
+    def dot(self, other: Expression) -> Any:
+        """Collective: all ranks call it. The sum of products with another column; missing where one of them is."""
+        products: Any = self * other
+        return math.nan if products.hasnans else products.sum()
+
+    __matmul__ = dot
 
     def histogram(self, bins: int | Sequence[float] = 10) -> Any:
         """Collective: all ranks call it. How many values lie between edges, and the edges; see `Table.histogram`."""
@@ -574,6 +582,15 @@ def with_keys(table: Any) -> Any:
     """A table whose rows are groups: ``reset_index()`` has nothing to add to it."""
     table._has_keys = True
     return table
+
+
+# Rows stay groups in these, whose results have the index of groups in pandas.
+_OF_GROUPS = frozenset(("filter", "assign", "astype", "dropna", "fillna", "rename", "sort_values"))
+
+
+def of_groups(verb: str, table: Any, made: Any) -> Any:
+    """What a verb gives; rows of groups stay such where the verb leaves them so."""
+    return with_keys(made) if verb in _OF_GROUPS and getattr(table, "_has_keys", False) else made
 
 
 def plain_label(given: Any) -> Any:

@@ -229,7 +229,6 @@ OF_COLUMNS = OF_EXPRESSIONS | {
     "duplicated": "t.duplicated('x')",
     "ewm": "to_pandas(limit).ewm(...)",
     "cut": "gl.cut(t.x, bins)",
-    "dot": "(t.x * t.y).sum()",
     "equals": "(t.x != t.y).any()",
     "factorize": "t.groupby('x').ngroup()",
     "filter": "t.filter(condition), or t[condition]['x']",

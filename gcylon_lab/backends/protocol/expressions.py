@@ -121,6 +121,12 @@ class Expression(NamedOperators):
     def __rmod__(self, other: Any) -> Expression:
         return self._of_values("mod", other, self)
 
+    def __divmod__(self, other: Any) -> tuple[Expression, Expression]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Expression, Expression]:
+        return other // self, other % self
+
     def __pow__(self, other: Any) -> Expression:
         return self._of_values("pow", self, other)
 

@@ -8,9 +8,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, cast
 
 from ...api.verbs.arguments import bind
+from ...api.verbs.brackets import of_groups
 from ...errors import GcylonError
 from ..messages import Reply, Request, TableRef
 from .pending import OnRanks, Pending
@@ -135,7 +136,8 @@ def remembered(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate
     def call(self: H, *args: Any, **kwargs: Any) -> H:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
         later = self._remember(verb, bound)
-        return self._make(verb.__name__, bound) if later is None else later
+        made = self._make(verb.__name__, bound) if later is None else later
+        return cast(H, of_groups(verb.__name__, self, made))
 
     method: Callable[Concatenate[H, P], H] = _as_method(verb, call)
     return method
@@ -153,7 +155,7 @@ def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[
 
     def call(self: H, *args: Any, **kwargs: Any) -> H:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
-        return self._make(verb.__name__, bound)
+        return cast(H, of_groups(verb.__name__, self, self._make(verb.__name__, bound)))
 
     method: Callable[Concatenate[H, P], H] = _as_method(verb, call)
     return method
