@@ -143,6 +143,17 @@ def in_turn(ones: Sequence[Any], *axes: Sequence[Any]) -> list[tuple[Any, ...]]:
     return [(ones[sum(place) % len(ones)], *(axis[i] for axis, i in zip(axes, place, strict=True))) for place in places]
 
 
+def marked(cases: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Cases as parameters, with the mark of MPI where a world among them is of it."""
+    return [
+        pytest.param(
+            *case, marks=[pytest.mark.mpi] if any(getattr(one, "kind", "") == "mpi" for one in case) else [],
+            id="-".join(map(str, case)),
+        )
+        for case in cases
+    ]  # fmt: skip
+
+
 def run_over(
     size: int, transport: Callable[[Any], Any], body: Callable[..., Any], *args: Any, backend: Any = None
 ) -> list[Any]:

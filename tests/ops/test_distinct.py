@@ -49,8 +49,9 @@ def test_one_whole_row_of_each_key_stays(world: World, layout: str, keep: str) -
 @pytest.mark.parametrize("world", THREADS, ids=str)
 def test_rows_that_stand_there_once_stay(world: World, layout: str) -> None:
     everything = whole(layout, world.size)
-    for subset in ("k", ["s", "c"], ["n", "b"], ["m"], ["g"]):
-        for strategy, config in PLANS if layout == "even" else PLANS[:1]:
+    for i, subset in enumerate(("k", ["s", "c"], ["n", "b"], ["m"], ["g"])):
+        plans = PLANS[(i + world.size // 2) % 2 :: 2] if layout == "even" else PLANS[:1]  # all, on one world or other
+        for strategy, config in plans:
             verb = Verb("drop_duplicates", subset, keep=False, strategy=strategy, config=config)
             results = world.run(on_ranks, verb, layout)
             assert_same_rows(together(results), everything.drop_duplicates(subset, keep=False), ["g"])

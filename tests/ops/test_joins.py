@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from joins import HOWS, LAYOUTS, PLANS, TIGHT, TWO, answer, check, frames, join, numbers
-from worlds import World
+from worlds import World, in_turn
 
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import BudgetExceeded
@@ -50,9 +50,11 @@ def test_join(world: World, layout: str, strategy: str, config: GcylonConfig | N
         assert all(result["tiers"]["device"] == 0 for result in results)
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("on", [["s"], ["f"], ["k", "s", "f"], ["f", "k"]], ids="-".join)
-@pytest.mark.parametrize("world", [World("single", 1), World("threads", 3)], ids=str)
+@pytest.mark.parametrize(
+    ("world", "on", "how"),
+    in_turn([World("single", 1), World("threads", 3)], [["s"], ["f"], ["k", "s", "f"], ["f", "k"]], HOWS),
+    ids=str,
+)
 def test_keys_with_missing_values(world: World, on: list[str], how: str) -> None:
     """None, NaN and -0.0 among keys: missing ones match each other, and -0.0 is 0.0."""
     sides = frames("even", world.size, rows=60)
@@ -89,7 +91,7 @@ def test_cross(strategy: str) -> None:
 @pytest.mark.parametrize("how", ["inner", "outer", "semi"])
 def test_a_budget_of_a_tenth_of_the_input(how: str) -> None:
     """Neither side, nor the result, nor an index of a side fits: buckets, staged."""
-    sides = numbers(np.random.default_rng(1), 24_000, 20_000)
+    sides = numbers(np.random.default_rng(1), 12_000, 10_000)
     tenth = sum(int(f.memory_usage(index=False).sum()) for part in sides for f in part) // 2 // 10
     config = GcylonConfig(gpu_memory_limit=tenth)
     results = TWO.run(join, *sides, {"how": how, "on": "k"}, "auto", config)
@@ -116,14 +118,14 @@ def test_an_output_larger_than_the_budget(how: str) -> None:
 def test_a_key_that_no_bucket_can_split(how: str, build: str) -> None:
     """Nine tenths of the side that is indexed have one key: its rows are taken block by block."""
     rng = np.random.default_rng(3)
-    n = 12_000
+    n = 6_000
     k = np.where(rng.random(n) < 0.9, 7, rng.integers(0, 1000, n))
     one = [pd.DataFrame({"k": k[i::2], "x": np.arange(n)[i::2]}) for i in range(2)]
     few = np.concatenate((np.arange(500, 500 + n - 3), [7] * 3))
     wide = {f"y{place}": np.arange(n) for place in range(6)}
     other = [pd.DataFrame({"k": few, **wide})[i::2].reset_index(drop=True) for i in range(2)]
     sides = (one, other) if build == "left" else (other, one)
-    config = GcylonConfig(gpu_memory_limit="256 KiB", min_chunk_rows=1)
+    config = GcylonConfig(gpu_memory_limit="128 KiB", min_chunk_rows=1)
     indicated = {"indicator": True} if how in HOWS[:4] else {}
     results = TWO.run(join, *sides, {"how": how, "on": "k", **indicated}, "auto", config)
     check(results, answer(*sides, how=how, on="k", **indicated))

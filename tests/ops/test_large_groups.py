@@ -11,7 +11,7 @@ import pytest
 import worlds
 from grouped import Grouped, by_pandas
 from relations import THREADS, assert_same_rows, check_clean, on_ranks, together
-from worlds import World
+from worlds import World, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -60,19 +60,19 @@ def one_among_many(rng: Any) -> Any:
     return np.where(rng.random(ROWS) < 0.7, -1, rng.integers(0, 3000, ROWS))
 
 
-@pytest.mark.parametrize("dropna", [True, False])
-@pytest.mark.parametrize("key", [three, some_lack_one, one_among_many])
-@pytest.mark.parametrize("world", [World("single", 1), *THREADS], ids=str)
-def test_it_is_what_pandas_gives(world: World, key: Any, dropna: bool) -> None:
+@pytest.mark.parametrize(
+    ("world", "key", "dropna", "strategy"),
+    in_turn([World("single", 1), *THREADS], [three, some_lack_one, one_among_many], [True, False], ["auto", "staged"]),
+    ids=str,
+)
+def test_it_is_what_pandas_gives(world: World, key: Any, dropna: bool, strategy: str) -> None:
     given = frames(world.size, key)
     everything = pd.concat(given, ignore_index=True)
     everything["d"] = everything["d"].astype("float64")
     expected = by_pandas(everything, ["k"], NAMED, dropna)
-    for strategy in ("auto", "staged"):
-        verb = Grouped(["k"], NAMED, dropna=dropna, config=SMALL, strategy=strategy)
-        results = world.run(on_ranks, verb, given, True)
-        check_clean(results)
-        assert_same_rows(together(results), expected, ["k"], rtol=1e-12)
+    results = world.run(on_ranks, Grouped(["k"], NAMED, dropna=dropna, config=SMALL, strategy=strategy), given, True)
+    check_clean(results)
+    assert_same_rows(together(results), expected, ["k"], rtol=1e-12)
 
 
 @pytest.mark.parametrize("limit", [170, 200, 220])

@@ -10,7 +10,7 @@ import pytest
 import reported
 from exchanges import rows_of
 from same_frames import assert_frames_equal
-from worlds import World
+from worlds import World, in_turn
 
 from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.config import GcylonConfig
@@ -279,10 +279,14 @@ def test_partition_ids_of_any_number_of_ranks(n: int) -> None:
 # ---- one key holds nearly all rows
 
 
-@pytest.mark.parametrize("staged_input", [False, True], ids=["device input", "staged input"])
-@pytest.mark.parametrize("strategy", ["auto", "staged"])
 @pytest.mark.parametrize(
-    ("share", "text", "limit"), [(0.9, False, 200_000), (1.0, False, 200_000), (0.9, True, 400_000)]
+    ("staged_input", "strategy", "share", "text", "limit"),
+    [
+        (staged, strategy, *rows)
+        for staged, strategy, rows in in_turn(
+            [False, True], ["auto", "staged"], [(0.9, False, 200_000), (1.0, False, 200_000), (0.9, True, 400_000)]
+        )
+    ],
 )
 def test_one_key_holds_nearly_all_rows(share: float, text: bool, limit: int, strategy: str, staged_input: bool) -> None:
     """dask/dask#8769, rapidsai/cudf#2412: the rank that gets them runs out of memory."""

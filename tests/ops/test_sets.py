@@ -45,7 +45,9 @@ def tables(layout: str, size: int, rows_: int = 120) -> tuple[list[pd.DataFrame]
 def test_rows_are_counted_as_sql_does(world: World, verb: str, layout: str) -> None:
     lefts, rights = tables(layout, world.size)
     for every in (False, True):
-        for strategy, config in PLANS if layout in ("even", "one key") else PLANS[-1:]:
+        # Of the plans every second in turn: all meet each verb, and rows that are counted and that are not.
+        plans = PLANS[(every + VERBS.index(verb)) % 2 :: 2] if layout in ("even", "one key") else PLANS[-1:]
+        for strategy, config in plans:
             how = {"all": every, "strategy": strategy}
             results = world.run(set_verb, lefts, rights, verb, how, config)
             check_sets(results, counted(verb, every, lefts, rights))
