@@ -132,13 +132,13 @@ def dtype_matters(series: pd.Series, column: Any, function: str) -> bool:
 
 @pytest.mark.parametrize("name", EVERY_DTYPE)
 def test_functions_give_what_pandas_gives(backend: Any, name: str) -> None:
-    for function in FUNCTIONS:
-        check_function(backend, name, function)
-
-
-def check_function(backend: Any, name: str, function: str) -> None:
     frame = frame_of(EVERY_DTYPE[name])
     data = backend.from_frame(frame)
+    for function in FUNCTIONS:
+        check_function(backend, name, function, frame, data)
+
+
+def check_function(backend: Any, name: str, function: str, frame: pd.DataFrame, data: Any) -> None:
     column = data.schema["v"]
     try:
         steps = steps_for(data.schema, function)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ def test_rows_fall_between_splitters_of_every_dtype(backend: Any, name: str) -> 
         assert ids.tolist() == [int((chosen <= p).sum()) for p in place], (up, na)
 
 
+@cache
 def mixed(rows: int) -> pd.DataFrame:
     random = np.random.default_rng(rows)
     texts = ["same beginning of all" * int(n) + "äb"[: int(m)] * int(m) for n, m in random.integers(0, 4, (rows, 2))]
