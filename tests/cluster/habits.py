@@ -322,6 +322,10 @@ COLUMNS = [
     answer("t.reset_index()[['index', 'fare']]"),
     answer("t.fare.fillna(0) @ t.id"),
     answer("divmod(t.id, 7)[1].tolist()"),
+    answer("t.replace(3, 4)"),
+    answer("t.replace(True, False)"),
+    answer("t[lambda t: t.fare > 20]"),
+    answer("t.loc[lambda t: t.fare > 20, 'fare']"),
     answer("t.groupby('vendor')[['fare']].sum().query('fare > 0').sort_values('fare').reset_index().columns.tolist()"),
     answer(
         "t.groupby('vendor', sort=True)['fare'].mean().reset_index().columns.tolist()",

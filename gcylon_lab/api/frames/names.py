@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from ...backends.protocol.aggregation import by_name
 from ...backends.protocol.expressions import Expression, col, lit
@@ -39,6 +42,15 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "datetime64": ("datetime",),
     "timedelta": ("timedelta",),
 }
+
+
+def _kinds_of(values: Sequence[Any]) -> tuple[str, ...]:
+    """Of columns that can hold values: none can hold those of several kinds."""
+    if all(isinstance(one, str) for one in values):
+        return ("str", "category")
+    if all(isinstance(one, (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)) for one in values):
+        return ("date", "datetime", "timedelta")
+    return ("bool",) if any(isinstance(one, (bool, np.bool_)) for one in values) else _NUMBERS
 
 
 @in_own_words
@@ -155,8 +167,8 @@ class Frames:
             raise ArgumentError(f"replace got {shown(values)}.", advice="Give {'column': {old: new}}, or {old: new}.")
         table = _of(self)
         old = [one for one in given if one is not None and one == one]
-        texts = all(isinstance(one, str) for one in old or given.values())  # of missing ones the new
-        names = [name for name in table.columns if (table.schema[name].kind in ("str", "category")) == texts]
+        kinds = _kinds_of(old or list(given.values()))  # of missing ones the new
+        names = [name for name in table.columns if table.schema[name].kind in kinds]
         return self._with({name: col(name).replace(given) for name in names})
 
     def round(self, decimals: int = 0) -> Self:

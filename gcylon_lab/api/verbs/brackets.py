@@ -413,6 +413,7 @@ class Brackets:
 
     def __getitem__(self, key: Any) -> Any:
         table: Any = self
+        key = key(table) if callable(key) and not isinstance(key, Expression) else key  # t[lambda t: t.x > 3]
         if isinstance(key, Expression):
             return table.filter(key)
         if isinstance(key, (str, int)):

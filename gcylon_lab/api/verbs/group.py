@@ -213,6 +213,7 @@ class GroupBy(GroupWindows, Generic[T]):
     def _wanted(
         self, spec: Mapping[Label, Any] | Sequence[Any] | str | None, named: Mapping[str, Any]
     ) -> list[Aggregation]:
+        spec = by_name(spec)
         if isinstance(spec, str) and spec in FUNCTIONS and not named:
             spec = dict.fromkeys(self._others(), spec)
         if isinstance(spec, list) and spec and all(by_name(one) in FUNCTIONS for one in spec) and not named:
