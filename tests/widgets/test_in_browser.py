@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_page import jupyter
+from jupyter_page import SELDOM, jupyter
 from plotly.graph_objects import FigureWidget
 from replay import Replay
 
@@ -19,6 +20,7 @@ from gcylon_lab.ui.live.figure_widget import SCRIPT
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
 
+_SCREEN, _LAPTOP = {"width": 1440, "height": 900}, {"width": 1366, "height": 768}
 _CELLS = [
     "from replay import Replay, ReplaySource\n"
     "from gcylon_lab.ui import Dashboard\n"
@@ -136,8 +138,7 @@ def test_an_update_that_crosses_a_hand_leaves_the_axis_to_it(browser: Any, tmp_p
 
 
 def test_the_dashboard_under_a_hand(browser: Any, tmp_path: Path) -> None:
-    with jupyter(tmp_path, _CELLS, dark=True) as url:
-        page = browser.new_page(viewport={"width": 1440, "height": 900})
+    with jupyter(tmp_path, _CELLS, dark=True) as url, closing(browser.new_page(viewport=_SCREEN)) as page:
         page.set_default_timeout(60_000)
         hand = Hand(page, tmp_path)
         hand.show(url)
@@ -185,8 +186,8 @@ def test_the_dashboard_under_a_hand(browser: Any, tmp_path: Path) -> None:
 
 
 def test_it_fits_where_it_is(browser: Any, tmp_path: Path) -> None:
-    with jupyter(tmp_path, _CELLS, dark=False) as url:
-        page = browser.new_page(viewport={"width": 1366, "height": 768})
+    cells = [SELDOM + _CELLS[0], *_CELLS[1:]]
+    with jupyter(tmp_path, cells, dark=False) as url, closing(browser.new_page(viewport=_LAPTOP)) as page:
         page.set_default_timeout(60_000)
         hand = Hand(page, tmp_path)
         hand.show(url)
@@ -212,7 +213,7 @@ def test_it_fits_where_it_is(browser: Any, tmp_path: Path) -> None:
         keep(page, tmp_path, "dashboard narrow")
 
         pytest.importorskip("sidecar", reason="pip install '.[dock]' brings sidecar")
-        page.set_viewport_size({"width": 1366, "height": 768})
+        page.set_viewport_size(_LAPTOP)
         hand.run(4)
         docked = "[...document.querySelectorAll('.gcylon-dashboard')].filter((d) => !d.closest('.jp-NotebookPanel'))"
         hand.until(lambda: page.evaluate(f"{docked}.length") == 1, "a panel beside the notebook")

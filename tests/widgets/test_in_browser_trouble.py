@@ -14,12 +14,12 @@ from typing import Any
 
 import psutil
 import pytest
-from jupyter_page import KNOWN_LINES, Kernel, Lab, Notebook, serve, unknown_lines
+from jupyter_page import KNOWN_LINES, SELDOM, Kernel, Lab, Notebook, serve, unknown_lines
 
 pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(400)]
 
 _CELLS = [
-    "import gcylon_lab as gl, numpy as np, os, pandas as pd, signal\n"
+    f"{SELDOM}import gcylon_lab as gl, numpy as np, os, pandas as pd, signal\n"
     "frame = pd.DataFrame({'k': np.arange(400_000) % 999, 'v': np.arange(400_000) * 0.5})\n"
     "lab = gl.Cluster(2, name='trouble', grace_s=20, progress=False)\n"
     "trips = lab.from_pandas(frame)",
