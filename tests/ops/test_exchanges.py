@@ -57,14 +57,12 @@ def test_shuffle(world: World, layout: str, strategy: str, config: GcylonConfig 
         assert all(r["tiers"]["device"] == 0 for r in results)
 
 
-@pytest.mark.parametrize(("strategy", "config"), PLANS, ids=IDS)
-def test_every_strategy_gives_the_same_rows_on_the_same_rank(
-    several: World, strategy: str, config: GcylonConfig | None
-) -> None:
-    ours = several.run(exchange, "shuffle", "even", {"on": "k"}, strategy, config)
-    reference = several.run(exchange, "shuffle", "even", {"on": "k"}, "direct", None)
-    for a, b in zip(ours, reference, strict=True):
-        assert rows_of(a["frame"]) == rows_of(b["frame"])
+def test_every_strategy_gives_the_same_rows_on_the_same_rank(several: World) -> None:
+    seen = []
+    for strategy, config in PLANS:
+        results = several.run(exchange, "shuffle", "even", {"on": "k"}, strategy, config)
+        seen.append([rows_of(result["frame"]) for result in results])
+    assert all(rows == seen[0] for rows in seen)
 
 
 @pytest.mark.parametrize(("strategy", "config"), PLANS, ids=IDS)

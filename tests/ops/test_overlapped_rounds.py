@@ -77,7 +77,10 @@ VERBS: tuple[tuple[str, dict[str, Any]], ...] = (
 def usual(size: int, verb: str, layout: str) -> list[pd.DataFrame]:
     """What each rank gets over the usual transport, made once: in its rows and their order no strategy differs."""
     found = World("threads", size).run(exchange, verb, layout, dict(VERBS)[verb], "direct", None)
-    return [result["frame"] for result in found]
+    frames = [result["frame"] for result in found]
+    if verb != "allgather":
+        assert rows_of(pd.concat([f for f in frames if len(f)] or frames[:1])) == rows_of_whole(layout, size)
+    return frames
 
 
 def run_late(size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -98,9 +101,6 @@ def test_rows_are_those_of_other_transports(size: int, layout: str, strategy: st
             assert_frames_equal(mine["frame"], theirs)
             assert mine["left"][0] == mine["left"][1]
             assert mine["record"]["measured_peak_bytes"] <= mine["limit"]
-        if verb != "allgather":
-            frames = [result["frame"] for result in late]
-            assert rows_of(pd.concat([f for f in frames if len(f)] or frames[:1])) == rows_of_whole(layout, size)
 
 
 def fills_its_disk(verb: str, nth: int) -> Any:
