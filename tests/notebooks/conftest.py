@@ -18,6 +18,7 @@ from ports import free_port
 from test_notebooks import IN_CHROMIUM
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+_SLIM = str(Path(__file__).parents[1] / "slim")
 _FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -85,6 +86,7 @@ def _settings(folder: Path) -> dict[str, str]:
         "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
         "IPYTHONDIR": str(folder / "ipython"),
+        "PYTHONPATH": os.pathsep.join([_SLIM, *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
 
 

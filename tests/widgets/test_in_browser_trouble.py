@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from jupyter_page import KNOWN_LINES, SELDOM, Kernel, Lab, Notebook, serve, unknown_lines
+from jupyter_page import KNOWN_LINES, SELDOM, SLIM, Kernel, Lab, Notebook, serve, unknown_lines
 
 pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -74,7 +74,7 @@ class Desk:
 def desk(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """One server, one page and one cluster for all of these tests."""
     folder, dark = tmp_path_factory.mktemp("desk"), bool(os.environ.get("GCYLON_DARK"))
-    with serve(folder, _CELLS, dark=dark) as lab:
+    with serve(folder, _CELLS, dark=dark, paths=[SLIM]) as lab:
         notebook = Notebook.of(browser, lab)
         kernel = Kernel(lab)
         kernel.run(_TRY)
