@@ -98,7 +98,7 @@ def texts_alone() -> tuple[list[str], int, int]:
     values = table.select(["t", "s"]).local()
     before = current().recorder.operations[-1].number
     some = table.select(["s"]).head(3)
-    assert current().recorder.operations[-1].number > before
+    assert current().recorder.operations[-1].number == before  # a look at some rows is no operation
     return [*values.columns, *some["s"]], len(values), len(table.select(["k", "t"]).drop_duplicates().local())
 
 
