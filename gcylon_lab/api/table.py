@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..backends.arrow.interop import to_frame as pandas_frame
-from ..backends.host.column_buffers import string_places
 from ..backends.protocol.aggregation import Kernel
 from ..backends.protocol.column import shown_labels
 from ..backends.protocol.schema import Schema
@@ -159,7 +158,7 @@ class Table(
                 "fixed_column_bytes": [0 if c.dtype is None else c.dtype.itemsize for c in part.schema],
                 "column_row_bytes": column_row_bytes(context.workspace, part),
                 "null_columns": null_columns(has_missing(context.workspace, part)),
-                "texts": len(string_places(part.schema)),
+                "texts": len(part.schema.texts),
                 "fixed": not part.schema.variable,
                 "ready": part.is_ready(part.schema),
                 "used_bytes": budget.used_bytes,

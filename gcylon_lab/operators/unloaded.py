@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from ..backends.host.backend import PandasBackend
-from ..backends.host.column_buffers import string_places
 from ..backends.protocol.aggregation import Kernel
 from ..backends.protocol.backend import Backend
 from ..backends.protocol.schema import Schema
@@ -44,7 +43,7 @@ def unloaded_parts(
         Of a rank that would hold it; CPU engines' by default.
     """
     backend: Backend = PandasBackend() if workspace is None else workspace.backend
-    size, texts = len(limits), len(string_places(schema))
+    size, texts = len(limits), len(schema.texts)
     variable = max(0.0, nbytes / max(rows, 1) - schema.row_bytes) / max(len(schema.variable), 1)
     fixed = tuple(0 if column.dtype is None else column.dtype.itemsize for column in schema)
     like = PartStats(

@@ -7,8 +7,7 @@ from statistics import median
 from time import thread_time_ns
 
 from .events import Recorder
-from .operations import operation
-from .spans import recording, span
+from .spans import operation, recording, span
 
 
 def measure_event_cost(batches: int = 9, spans: int = 250) -> int:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from worlds import run_over
 
 from gcylon_lab.backends.host.backend import PandasBackend
-from gcylon_lab.backends.host.column_buffers import planes_of, string_places
+from gcylon_lab.backends.host.column_buffers import planes_of
 from gcylon_lab.backends.protocol.data import Columns
 from gcylon_lab.backends.protocol.scattering import Plane
 from gcylon_lab.backends.protocol.schema import Schema
@@ -154,7 +154,7 @@ class ScatteringPandas(PandasBackend):
 class NumpyWriting(NumpyScattering):
     def __init__(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> None:
         super().__init__(ids, n, edges, 1)
-        self._n, self._texts = n, string_places(schema)
+        self._n, self._texts = n, schema.texts
         self._bytes = np.zeros((len(edges) - 1, n, len(self._texts)), np.int64)
 
     def weigh(self, piece: int, data: Any) -> None:
@@ -215,8 +215,8 @@ class NumpyOutput:
 
     def finish(self) -> Columns:
         found = {(p.column, p.kind): buffer for p, buffer in zip(self.planes, self.buffers, strict=False)}
-        letters = dict(zip(string_places(self.schema), self.buffers[len(self.planes) :], strict=True))
-        ends = dict(zip(string_places(self.schema), self._ends, strict=True))
+        letters = dict(zip(self.schema.texts, self.buffers[len(self.planes) :], strict=True))
+        ends = dict(zip(self.schema.texts, self._ends, strict=True))
         arrays = []
         for place, column in enumerate(self.schema):
             if column.fixed:

@@ -44,7 +44,7 @@ def tables(rows: int) -> tuple[Any, Any]:
 def agreements(monkeypatch: pytest.MonkeyPatch, body: Any) -> list[int]:
     """How many each rank makes while it runs a verb once more."""
     made: Counter[int] = Counter()
-    plain = Agreements._vote
+    plain = Agreements.agree
 
     def counted(self: Agreements, *args: Any, **how: Any) -> Any:
         made[self._transport.rank] += 1
@@ -56,7 +56,7 @@ def agreements(monkeypatch: pytest.MonkeyPatch, body: Any) -> list[int]:
         body(*given)
         return made[gl.current().rank] - before
 
-    monkeypatch.setattr(Agreements, "_vote", counted)
+    monkeypatch.setattr(Agreements, "agree", counted)
     return World("threads", 2).run(run)
 
 

@@ -21,8 +21,7 @@ from gcylon_lab.engine.exchange.buckets import BucketRoute
 from gcylon_lab.errors import ArgumentError, BudgetExceeded
 from gcylon_lab.memory.budget import exceeded
 from gcylon_lab.operators.join.distribution import JoinDistribution
-from gcylon_lab.operators.join.memory import join_memory
-from gcylon_lab.operators.join.passes import JoinCosts, JoinSizes, peaks_of, plan_passes
+from gcylon_lab.operators.join.passes import JoinCosts, JoinSizes, join_memory, peaks_of, plan_passes
 from gcylon_lab.runtime.context import current
 
 TWO = World("threads", 2)

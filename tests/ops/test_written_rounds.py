@@ -105,7 +105,7 @@ def test_some_columns_are_packed(columns: list[str]) -> None:
 
 def test_too_many_characters_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than 32 bits reach, on one rank: all ranks learn it when they have counted, and none writes."""
-    monkeypatch.setattr("gcylon_lab.engine.exchange.counting.MOST_CHARS", 500)
+    monkeypatch.setattr("gcylon_lab.engine.exchange.routes.MOST_CHARS", 500)
     mine = run_mapped(2, shuffle, "even", WRITTEN, "direct", SMALL, "one chunk", backend=WritingPandas)
     for found, frame in zip(mine, wanted("even", 2, tuple(WRITTEN)), strict=True):
         assert_frames_equal(found["frame"], frame)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gcylon_lab.profiling import operations, snapshot, spans
+from gcylon_lab.profiling import snapshot, spans
 
 
 class Clock:
@@ -23,8 +23,8 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """A clock in the hand of the test, under spans, operations and snapshots."""
+    """A clock in the hand of the test, under spans and snapshots."""
     turned = Clock(1_000)
-    for module in (spans, operations, snapshot):
+    for module in (spans, snapshot):
         monkeypatch.setattr(module, "perf_counter_ns", turned)
     return turned

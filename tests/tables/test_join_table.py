@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gcylon_lab.backends.host.keys import hash_forms
+from gcylon_lab.backends.host.keys import hashing
 from gcylon_lab.backends.protocol.key_forms import key_form
 
 pytestmark = pytest.mark.gpu
@@ -108,8 +108,8 @@ def test_hashes_with_a_gap(device: Any) -> None:
     """Of two narrow ranges, as a rank has them of uint64 keys of which half are above int64: libcudf takes over."""
     keys = np.random.default_rng(4).integers(0, 2**64 - 1, 8 * ROWS, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        mixed = keys * np.uint64(hash_forms._FIRST)
-        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(hash_forms._SECOND)
+        mixed = keys * np.uint64(hashing._FIRST)
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(hashing._SECOND)
     apart = (mixed < 2**57) | (mixed > 2**64 - 2**57)
     build = pd.DataFrame({"k": keys[apart]})
     assert len(build) > 10_000

@@ -13,7 +13,6 @@ from gcylon_lab.backends.host.column_buffers import (
     can_write,
     held_row_bytes,
     planes_of,
-    string_places,
 )
 from gcylon_lab.backends.protocol.scattering import Plane
 from gcylon_lab.backends.protocol.schema import Schema
@@ -43,7 +42,7 @@ def test_planes_are_items_then_texts_and_bytes_where_values_are_missing() -> Non
         Plane(4, "items", 16), Plane(4, "valid", 1), Plane(5, "items", 4), Plane(6, "items", 8), Plane(7, "items", 1),
         Plane(1, "text", 4),
     )  # fmt: skip
-    assert string_places(MIXED) == (1,)
+    assert MIXED.texts == (1,)
     assert held_row_bytes(MIXED, nulls) == 4 + 2 + 1 + 16 + 4 + 8 + 1 + 4 + 3 / 8
 
 

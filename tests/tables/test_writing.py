@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gcylon_lab.backends.host.column_buffers import can_write, planes_of, string_places
+from gcylon_lab.backends.host.column_buffers import can_write, planes_of
 
 pytestmark = pytest.mark.gpu
 
@@ -49,7 +49,7 @@ def written(backend: Any, data: Any, ids: Any, n: int, edges: list[int], before:
     for place, piece in enumerate(pieces):
         writing.weigh(place, piece)
     chars = writing.chars().sum(axis=0)
-    rows, texts = writing.rows.sum(axis=0), len(string_places(schema))
+    rows, texts = writing.rows.sum(axis=0), len(schema.texts)
     nulls = [bool(flag) for flag in device.has_missing(data)]
     planes = planes_of(schema, nulls)
     outputs = [device.allocate_written(schema, int(rows[i]) + before, nulls, chars[i] + 7) for i in range(n)]

@@ -8,9 +8,7 @@ from typing import Self
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
-from ...operators.exchange import collect as _collect
-from ...operators.exchange import repartition as _repartition
-from ...operators.exchange import shuffle as _shuffle
+from ...operators.exchange import moving
 from .base import Verbs
 
 
@@ -55,7 +53,7 @@ class ExchangingVerbs(Verbs):
             If it does not fit.
         """
         options = RunOptions(strategy, config, timeout_s)
-        part, plan = _shuffle.shuffle(self._workspace, self._live(), on, keep_order=keep_order, options=options)
+        part, plan = moving.shuffle(self._workspace, self._live(), on, keep_order=keep_order, options=options)
         return self._made(part, plan)
 
     def allgather(
@@ -72,7 +70,7 @@ class ExchangingVerbs(Verbs):
         -------
         Table
         """
-        part, plan = _collect.allgather(self._workspace, self._live(), options=RunOptions(strategy, config, timeout_s))
+        part, plan = moving.allgather(self._workspace, self._live(), options=RunOptions(strategy, config, timeout_s))
         return self._made(part, plan)
 
     def gather(
@@ -96,9 +94,7 @@ class ExchangingVerbs(Verbs):
         -------
         Table
         """
-        part, plan = _collect.gather(
-            self._workspace, self._live(), root, options=RunOptions(strategy, config, timeout_s)
-        )
+        part, plan = moving.gather(self._workspace, self._live(), root, options=RunOptions(strategy, config, timeout_s))
         return self._made(part, plan)
 
     def broadcast(
@@ -122,7 +118,7 @@ class ExchangingVerbs(Verbs):
         -------
         Table
         """
-        part, plan = _collect.broadcast(
+        part, plan = moving.broadcast(
             self._workspace, self._live(), root, options=RunOptions(strategy, config, timeout_s)
         )
         return self._made(part, plan)
@@ -153,7 +149,7 @@ class ExchangingVerbs(Verbs):
         ArgumentError
             If the numbers do not fit the ranks or the rows.
         """
-        part, plan = _repartition.repartition(
+        part, plan = moving.repartition(
             self._workspace, self._live(), rows_per_rank, options=RunOptions(strategy, config, timeout_s)
         )
         return self._made(part, plan)

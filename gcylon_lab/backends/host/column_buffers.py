@@ -38,12 +38,7 @@ def planes_of(schema: Schema, nulls: Sequence[bool]) -> tuple[Plane, ...]:
             planes.append(Plane(place, "items", _width(column)))
         if not column.fixed and nulls[place]:
             planes.append(Plane(place, "valid", 1))
-    return (*planes, *(Plane(place, "text", OFFSET_BYTES) for place in string_places(schema)))
-
-
-def string_places(schema: Schema) -> tuple[int, ...]:
-    """The places of columns whose characters are written."""
-    return tuple(place for place, column in enumerate(schema) if column.kind == "str" and not column.fixed)
+    return (*planes, *(Plane(place, "text", OFFSET_BYTES) for place in schema.texts))
 
 
 def held_row_bytes(schema: Schema, nulls: Sequence[bool]) -> float:

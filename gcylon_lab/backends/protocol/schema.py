@@ -60,7 +60,7 @@ class Schema:
 
     __slots__ = (
         "_bytes", "_digest", "_hash", "_index", "_packed", "_planes", "_selected", "blocks", "columns", "fixed",
-        "names", "row_bytes", "variable",
+        "names", "row_bytes", "texts", "variable",
     )  # fmt: skip
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -76,6 +76,8 @@ class Schema:
         # Asked for in every round: the columns held as numpy arrays, as Arrow arrays, and bytes of a row of the former.
         self.fixed = tuple(column for column in self.columns if column.fixed)
         self.variable = tuple(column for column in self.columns if not column.fixed)
+        # The places of columns whose characters kernels write.
+        self.texts = tuple([at for at, c in enumerate(self.columns) if c.kind == "str" and not c.fixed])
         self.row_bytes = sum(column.dtype.itemsize for column in self.columns if column.dtype is not None)
         self.blocks: tuple[Block, ...] = _blocks(self.columns) if len(self.fixed) >= MANY_COLUMNS else ()
         if len(self._index) != len(self.columns):

@@ -11,12 +11,11 @@ from ..exec.remote_write import RemoteWrite
 from ..plan.plan import Plan
 from ..plan.table_stats import TableStats
 from ..store.part import Part, Partitioning
-from .counting import agree_on_remote_write, count_rows, go_on, meet, written_chars
 from .placement import Int64s, PreallocatedSink, Sink
 from .remote_write_batches import WrittenTurns, turns_for
 from .remote_write_sink import RemoteWriteSink
 from .round_sinks import ChunkSink, StagingSink
-from .rounds import Route, exchange_rounds
+from .rounds import Route, count_rows, exchange_rounds, go_on, meet
 from .routes import HashRoute
 
 _COUNTED_IN_LIMIT = 32
@@ -65,7 +64,7 @@ def _exchanged(
         counted = _result_bytes(operation, rows, variable)
         if operation.writes_variable:
             assert isinstance(route, HashRoute)
-            written = agree_on_remote_write(operation, written_chars(part, route, operation))
+            written = route.agree_on_writing(operation, part)
             if written is None:
                 route.pack()
                 stats = replace(stats, writable=False)

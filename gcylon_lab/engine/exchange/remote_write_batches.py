@@ -19,10 +19,9 @@ from ..plan.table_stats import TableStats, id_bytes
 from ..store.chunk import Chunk, stage
 from ..store.part import Part
 from ..store.workspace import Workspace
-from .counting import agree_on_remote_write, count_rows, go_on, meet, written_chars
 from .remote_write_sink import RemoteWriteSink
 from .round_sinks import StagingSink
-from .rounds import Route, exchange_rounds
+from .rounds import Route, count_rows, exchange_rounds, go_on, meet
 from .routes import HashRoute
 
 # What comes in a turn is there with what is packed of it, by libcudf and into a message, while the turn before leaves:
@@ -102,7 +101,7 @@ class WrittenTurns:
         operation, some = self._operation, self._between(first, last)
         route, chunk_rows = self._route.again(), max(1, some.rows)
         rows, _ = count_rows(operation, some, route, chunk_rows)
-        written = agree_on_remote_write(operation, written_chars(some, route, operation))
+        written = route.agree_on_writing(operation, some)
         if written is None:  # a rank has no memory for ids, or too many characters come to one
             self._pack(some, route)
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from ...comm.transport import Receive, Send, WritableWindows
 from ...errors import BudgetExceeded, CommError
 from ...memory.budget import Reservation, exceeded
 from ...profiling import span
-from ..exec.agreement import AgreementKind, agreed
+from ..exec.agreement import AgreementKind, agreed, agreement_room
 from ..exec.operation import Operation
 from ..exec.running import let_go
 from ..store.part import Part
@@ -115,7 +115,7 @@ def exchange_rounds(
         If a round of one row from each rank does not fit, on all ranks.
     """
     every = _outgoing(operation, part, route, chunk_rows)
-    addressed = sink if isinstance(sink, WritableSink) and sink.addressed else None
+    addressed = sink if operation.overlaps and isinstance(sink, WritableSink) and sink.addressed else None
     copied = _run_rounds(operation, sink, every) if addressed is None else _send_all(operation, addressed, every)
     if operation.overlaps and not last and sink.in_place:
         if copied:  # by this rank: the copies it sends take memory that the next exchange may need
@@ -392,3 +392,70 @@ def _sends(operation: Operation, outgoing: SendBatch, messages: list[Any], place
         if messages[rank].nbytes:
             sends.append(Send(rank, messages[rank]))
     return sends
+
+
+# ---- what ranks tell each other before: how many rows go where, where results are, or that they do not fit
+
+
+def count_rows(operation: Operation, part: Part, route: Route, chunk_rows: int) -> tuple[Int64s, Int64s]:
+    """Collective: all ranks call it. Rows, and bytes of variable columns, from each rank (first axis) to each.
+
+    Returns
+    -------
+    ndarray of int64, ndarray of int64
+        Each of shape (size, size).
+    """
+    rows_to, variable_to = route.count(operation, part, chunk_rows)
+    if rows_to.ndim == 2:  # of all ranks: all know it
+        return rows_to, variable_to
+    answers = operation.agree(AgreementKind.COUNT, np.concatenate((rows_to, variable_to)))
+    return answers[:, : operation.size], answers[:, operation.size : 2 * operation.size]
+
+
+def meet(operation: Operation, sinks: Sequence[Sink]) -> None:
+    """Collective: all ranks call it. Let ranks know where the results of others are, by agreements: where a rank has no
+    memory for its result, no other waits for the place of it."""
+    if not operation.overlaps:  # who receives says where, and no other rank writes there
+        return
+    writable = [sink for sink in sinks if isinstance(sink, WritableSink)]
+    if not writable:
+        return
+    told = [sink.announce() for sink in writable]
+    ends = np.cumsum([0, *map(len, told)]).tolist()
+    every = _announced(operation, np.concatenate(told))
+    for sink, start, stop in zip(writable, ends, ends[1:], strict=False):
+        sink.meet(every[:, start:stop])
+
+
+def _announced(operation: Operation, numbers: Int64s) -> Int64s:
+    """Collective: all ranks call it. Numbers of all ranks, as many on each; shape (size, numbers)."""
+    room, found = agreement_room(operation.size), []
+    for start in range(0, max(len(numbers), 1), room):
+        some = numbers[start : start + room]
+        # What was exposed for it shall be kept: nothing is complete yet.
+        found.append(operation.agree(AgreementKind.COUNT, some, completes=False)[:, : len(some)])
+    return np.concatenate(found, axis=1)
+
+
+def go_on(operation: Operation, error: BudgetExceeded) -> BudgetExceeded:
+    """Collective: all ranks call it. Let no rank go on alone where only some ran out of memory: each learns of it.
+
+    Returns
+    -------
+    BudgetExceeded
+        The same on all ranks, for one that cannot go on.
+
+    Raises
+    ------
+    BudgetExceeded
+        The same error, where the others have ended the exchange already, or cannot be told: they do not go on with it.
+    """
+    if operation.exchanged and not error.agreed:
+        raise error
+    try:
+        told = error if error.agreed else operation.tell(error)
+    except CommError as revoked:
+        raise error from revoked
+    if not isinstance(told, BudgetExceeded):
+        raise told from None
+    return told.with_traceback(None)  # whose frames would hold what the failed work has made

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from ...backends.host.column_buffers import held_row_bytes, string_places
+from ...backends.host.column_buffers import MOST_CHARS, held_row_bytes
 from ...backends.host.partition import cut_planes, is_dealt
 from ...backends.protocol.data import Columns, Data, Ids
 from ...backends.protocol.scattering import (
@@ -24,7 +24,9 @@ from ...backends.protocol.schema import Label
 from ...errors import BudgetExceeded
 from ...memory.budget import Reservation
 from ...profiling import span
+from ..exec.agreement import AgreementKind
 from ..exec.operation import Operation
+from ..exec.remote_write import RemoteWrite
 from ..plan.table_stats import id_bytes
 from ..store.part import Part
 from ..store.views import view_of
@@ -128,6 +130,22 @@ class HashRoute:
         variable: Int64s = np.ceil(rows * each).astype(np.int64) + chars.sum(axis=1)
         return variable
 
+    def agree_on_writing(self, operation: Operation, part: Part) -> RemoteWrite | None:
+        """Collective: all ranks call it. What all ranks know where all can write their rows; None on all where one
+        cannot. A rank without rows is in nobody's way."""
+        chars = self.chars if part.rows else np.zeros((self._size, len(operation.schema.texts)), np.int64)
+        if not operation.agree(AgreementKind.COUNT, (chars is not None,))[:, 0].all():
+            return None
+        assert chars is not None
+        lacking = operation.lacking or [False] * len(operation.schema.columns)  # without rows nothing is lacking
+        mine = np.concatenate((lacking, chars.reshape(-1))).astype(np.int64)  # more than an agreement has room for
+        texts = operation.workspace.transport.share(mine.tobytes())
+        every = np.array([np.frombuffer(text, np.int64) for text in texts])
+        sent = every[:, len(lacking) :].reshape(self._size, *chars.shape)
+        if (sent.sum(axis=0) > MOST_CHARS).any():
+            return None
+        return RemoteWrite(tuple(every[:, : len(lacking)].max(axis=0) > 0), sent)
+
     def again(self) -> HashRoute:
         """The same for other rows: nothing is kept yet."""
         return HashRoute(self._keys, self._size, keep_order=self.keep_order)
@@ -204,7 +222,7 @@ class HashRoute:
     def _keep(self, operation: Operation, part: Part) -> None:
         workspace, size, rows = operation.workspace, self._size, part.rows
         chunks = len(part.chunks) if operation.is_ready else 0
-        counted = 1 + len(string_places(operation.schema)) if self._writes(operation) else self._scatters(operation)
+        counted = 1 + len(operation.schema.texts) if self._writes(operation) else self._scatters(operation)
         counts = scatter_bytes(rows, size * counted, chunks) if counted else 0
         try:
             self._held = workspace.budget.reserve(rows * id_bytes(size) + counts, "Partition ids")

@@ -11,7 +11,6 @@ from ...backends.protocol.schema import Label
 from ...errors import BudgetExceeded
 from ..exec.agreement import AgreementKind
 from ..exec.operation import Operation
-from ..exec.remote_write import columns_seen, columns_told, null_columns
 from ..plan.costs import costs_of
 from ..plan.plan import Plan
 from ..plan.table_stats import TableStats
@@ -53,20 +52,8 @@ class Step(Operation):
 
     def open(self) -> None:
         """Collective: all ranks call it. Learn the sizes of all ranks' rows."""
-        part = self.request.part
-        self.lacking, ready = columns_told(self.workspace, part, self.verb)
-        answers = self.agree(
-            AgreementKind.COUNT,
-            (
-                part.schema.digest(), part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes,
-                len(part.chunks), null_columns(self.lacking), ready, self._widest_row_bytes(),
-                *self._memory_told(self.config),
-            ),
-        )  # fmt: skip
-        self._opened = self._agreements.count, answers[:, 9:11]
-        self.schema = self._agree_schema(part.schema, answers[:, 0], answers[:, 1])
-        self._sizes, self._widest = answers[:, 1:6], tuple(answers[:, 8].tolist())
-        self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, answers[:, 6], answers[:, 7], answers[:, 0])
+        digest = self.request.part.schema.digest()
+        self._learn(self.agree(AgreementKind.COUNT, (digest, *self._told(self.config))))
 
     def make_room(self, **more: Any) -> None:
         """Collective: all ranks call it. As `Operation.make_room`; the peak of what came before is kept."""

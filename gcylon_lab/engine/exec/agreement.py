@@ -58,7 +58,14 @@ class Agreements:
         self.room = agreement_room(transport.size)
         self.count = 0  # that were made: the same on all ranks
 
-    def agree(self, kind: AgreementKind, numbers: Sequence[int] | Int64s, *, completes: bool = True) -> Int64s:
+    def agree(
+        self,
+        kind: AgreementKind,
+        numbers: Sequence[int] | Int64s,
+        *,
+        completes: bool = True,
+        error: BaseException | None = None,
+    ) -> Int64s:
         """Collective: all ranks call it. Agree that all is well so far, with numbers for all.
 
         Parameters
@@ -69,6 +76,8 @@ class Agreements:
             At most ``room``; the rest is zero.
         completes : bool
             Whether all that was exchanged before is complete once the agreement is made; the same on all ranks.
+        error : Exception, optional
+            Of this rank, which all raise; see `fail`.
 
         Returns
         -------
@@ -81,7 +90,19 @@ class Agreements:
         RanksDisagree
             If ranks are in different operations or at different agreements.
         """
-        return self._vote(kind, numbers, None, completes=completes and kind is not AgreementKind.OPENING)
+        message = np.zeros(_HEADER + self.room, dtype=np.int64)
+        message[:_HEADER] = (kind, self._number, error is not None)
+        message[_HEADER : _HEADER + len(numbers)] = numbers
+        transport = self._transport
+        completes = completes and kind is not AgreementKind.OPENING
+        self.count += 1
+        with span("waiting", "sync"):
+            answers = transport.finish(message) if completes else transport.agree(message)
+        if answers[:, :_HEADER].tolist() != [[kind, self._number, 0]] * len(answers):
+            if not completes:
+                transport.drain()  # before the texts are shared: then no rank writes into what others let go of
+            raise self._tell(answers, error)
+        return answers[:, _HEADER:]
 
     def fail(self, error: BaseException) -> GcylonError:
         """Collective: all ranks call it. Tell an error in the agreement that the others are at; return what all raise.
@@ -92,28 +113,12 @@ class Agreements:
             If nobody can be told.
         """
         try:
-            self._vote(AgreementKind.ROUND, (), error, completes=True)
+            self.agree(AgreementKind.ROUND, (), error=error)
         except CommError:
             raise
         except GcylonError as told:
             return told.with_traceback(None)  # whose frames would hold it, and so all that the failed work has made
         raise AssertionError("an agreement with an error was taken for a good one")
-
-    def _vote(
-        self, kind: AgreementKind, numbers: Sequence[int] | Int64s, error: BaseException | None, *, completes: bool
-    ) -> Int64s:
-        message = np.zeros(_HEADER + self.room, dtype=np.int64)
-        message[:_HEADER] = (kind, self._number, error is not None)
-        message[_HEADER : _HEADER + len(numbers)] = numbers
-        transport = self._transport
-        self.count += 1
-        with span("waiting", "sync"):
-            answers = transport.finish(message) if completes else transport.agree(message)
-        if answers[:, :_HEADER].tolist() != [[kind, self._number, 0]] * len(answers):
-            if not completes:
-                transport.drain()  # before the texts are shared: then no rank writes into what others let go of
-            raise self._tell(answers, error)
-        return answers[:, _HEADER:]
 
     def _tell(self, answers: Int64s, error: BaseException | None) -> GcylonError:
         mine = {

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...backends.host.column_buffers import string_places
+from ...backends.host.column_buffers import can_write
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema, agree_schemas
 from ...config import GcylonConfig
@@ -28,12 +28,13 @@ from ..store.views import ShownPart
 from ..store.workspace import Evictable, Workspace
 from .agreement import AgreementKind, Agreements, agreed
 from .invocation import Request, digest
-from .remote_write import ColumnsSeen, columns_seen, columns_told, null_columns
+from .remote_write import has_missing, null_columns
 
 Int64s = npt.NDArray[np.int64]
 
 # Verbs, beside those of `TableStats`, of which whole rows travel, or what is as wide.
 SHUFFLING = ("drop_duplicates", "groupby", "join")
+_TOLD = 10  # numbers of `Operation._told`
 
 
 class Operation:
@@ -55,11 +56,12 @@ class Operation:
         self._sizes: Int64s = np.zeros((self.size, 5), dtype=np.int64)
         self._widest: tuple[int, ...] = (0,) * self.size
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
-        self._columns = ColumnsSeen(writable=False, nulls=0, ready=False)
+        self._ready = self._writable = False  # whether chunks have the dtypes they are sent in, and kernels write them
+        self._null_columns = 0  # that lack values, as far as kernels write them
         self.lacking: list[bool] | None = None  # see `has_missing`
         self._held: tuple[int, ...] = ()  # bytes of each rank's input that a larger limit would let stay in memory
         self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever is evicted
-        self._opened = 0, np.zeros((self.size, 2), np.int64)  # agreements by then, and each rank's `_memory_told`
+        self._opened, self._memory_told = 0, np.zeros((self.size, 2), np.int64)  # agreements by then; limits and use
         self.other: tuple[Schema, Int64s] | None = None  # of the next input: its schema, and each rank's rows and bytes
         self.plan: Plan | None = None
         self._planned: TableStats | None = None
@@ -91,7 +93,7 @@ class Operation:
     @property
     def is_ready(self) -> bool:
         """Whether all ranks' rows are in memory as they will be sent, so that chunks need not be joined for it."""
-        return self._columns.ready and not self._sizes[:, 2].any() and not self._memory[:, 1].any()
+        return self._ready and not self._sizes[:, 2].any() and not self._memory[:, 1].any()
 
     @property
     def writes_variable(self) -> bool:
@@ -140,42 +142,53 @@ class Operation:
             self.request.check()
         local = self.options.config or workspace.config
         self._return_evicted(local)
-        self.lacking, ready = columns_told(workspace, part, self.verb)
         other = self.request.others[0] if self.request.others else None
+        second = () if other is None else (other.schema.digest(), other.rows, other.nbytes)
         answers = self.agree(
             AgreementKind.OPENING,
-            (
-                digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
-                part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes, len(part.chunks),
-                null_columns(self.lacking), ready, self._widest_row_bytes(), *self._memory_told(local),
-                *(() if other is None else (other.schema.digest(), other.rows, other.nbytes)),
-            ),
-        )  # fmt: skip
+            (digest(self.request.text()), digest(local.as_code()), part.schema.digest(), *self._told(local), *second),
+        )
         self._agree_arguments(answers[:, 0])
-        self._agree_config(answers[:, 2], local)
+        self._agree_config(answers[:, 1], local)
         workspace.spill.follow(self.config)
-        self.schema = self._agree_schema(part.schema, answers[:, 1], answers[:, 3])
-        self._sizes, self._widest = answers[:, 3:8], tuple(answers[:, 10].tolist())
+        self._learn(answers[:, 2 : 3 + _TOLD])
         self._held = tuple((self._sizes[:, 1] - self._sizes[:, 2]).tolist())
-        self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, answers[:, 8], answers[:, 9], answers[:, 1])
-        alike = bool((answers[:, 2] == answers[0, 2]).all())  # else limits are not those of the config that holds
-        self._opened = self._agreements.count if alike else -1, answers[:, 11:13]
+        if (answers[:, 1] != answers[0, 1]).any():  # limits are not those of the config that holds
+            self._opened = -1
         if other is not None:
-            self.other = self._agree_schema(other.schema, answers[:, 13], answers[:, 14]), answers[:, 14:16]
+            more = answers[:, 3 + _TOLD :]
+            self.other = self._agree_schema(other.schema, more[:, 0], more[:, 1]), more[:, 1:3]
 
-    def _memory_told(self, config: GcylonConfig) -> tuple[int, int]:
-        """This rank's limit, and what is in use; -1 where only `make_room` can tell."""
-        workspace = self.workspace
+    def _told(self, config: GcylonConfig) -> tuple[int, ...]:
+        """What this rank tells of its rows, and of its limit and what is in use: -1 where only `make_room` can tell."""
+        part, workspace, nulls, ready = self.request.part, self.workspace, -1, False
+        if self.verb == "shuffle" and workspace.scatters:  # else chunks are not looked at
+            self.lacking, ready = has_missing(workspace, part), part.is_ready(part.schema)
+            nulls = null_columns(self.lacking)
         try:
             limit = workspace.limit_for(config)
+            used = -1 if workspace.spill.poll() or part.evictions else workspace.budget.used_bytes
         except ConfigError:
-            return 0, -1
-        return limit, -1 if workspace.spill.poll() or self.request.part.evictions else workspace.budget.used_bytes
+            limit, used = 0, -1
+        return (
+            part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes, len(part.chunks),
+            nulls, ready,
+            part.widest_row_bytes(workspace) if self.verb in VERBS or self.verb in SHUFFLING else 0,
+            limit, used,
+        )  # fmt: skip
 
-    def _widest_row_bytes(self) -> int:
-        """Of the variable columns of this rank's rows, where they travel."""
-        travels = self.verb in VERBS or self.verb in SHUFFLING
-        return self.request.part.widest_row_bytes(self.workspace) if travels else 0
+    def _learn(self, answers: Int64s) -> None:
+        """Bring schemas to one, and keep what ranks have told: the digest of their schema, and `_told`."""
+        digests, told = answers[:, 0], answers[:, 1:]
+        self.schema = self._agree_schema(self.request.part.schema, digests, told[:, 0])
+        self._sizes, self._widest = told[:, :5], tuple(told[:, 7].tolist())
+        self._opened, self._memory_told = self._agreements.count, told[:, 8:10]
+        rows_there = told[:, 0] > 0
+        nulls, ready = told[rows_there, 5], told[rows_there, 6]
+        # What a rank without rows holds may have changed what was agreed, such as labels.
+        self._ready = bool(ready.all()) and bool((digests[rows_there] == self.schema.digest()).all())
+        self._writable = self._ready and can_write(self.schema) and bool((nulls >= 0).all())
+        self._null_columns = int(nulls.max(initial=0)) if self._writable else 0
 
     def _return_evicted(self, config: GcylonConfig) -> None:
         """Before sizes are told: what another operation's own limit has staged of the inputs comes back."""
@@ -236,8 +249,8 @@ class Operation:
 
     def _has_room(self, more: dict[str, Any]) -> bool:
         """Whether no rank has to stage anything, as all know since the opening: then there is nothing to agree on."""
-        made, told = self._opened
-        if made != self._agreements.count or self._sizes[:, 2].any() or (told[:, 1] < 0).any():
+        told = self._memory_told
+        if self._opened != self._agreements.count or self._sizes[:, 2].any() or (told[:, 1] < 0).any():
             return False
         limits, used = (tuple(column) for column in told.T.tolist())
         enough = surely_enough(self._stats(used, limits, more))
@@ -299,12 +312,12 @@ class Operation:
 
     def _stats(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> TableStats:
         rows, nbytes, staged, largest, chunks = map(tuple, self._sizes.T.tolist())
-        row_bytes, seen, texts = self.schema.row_bytes, self._columns, len(string_places(self.schema))
+        row_bytes, texts = self.schema.row_bytes, len(self.schema.texts)
         known = self.workspace.exchange_shapes() | more | {"columns": len(self.schema.columns), "texts": texts}
         known |= {
-            "writable": seen.writable,
-            "null_columns": seen.nulls,
-            "ready": seen.ready,
+            "writable": self._writable,
+            "null_columns": self._null_columns,
+            "ready": self._ready,
             "fixed": not self.schema.variable,
             "widest_bytes": self._widest,
         }

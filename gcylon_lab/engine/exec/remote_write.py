@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..store.workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,47 +67,3 @@ def has_missing(workspace: Workspace, part: Part) -> list[bool] | None:
 def null_columns(lacking: Sequence[bool] | None) -> int:
     """In how many columns rows lack values; -1 where they are not written."""
     return -1 if lacking is None else sum(lacking)
-
-
-def columns_told(workspace: Workspace, part: Part, verb: str) -> tuple[list[bool] | None, bool]:
-    """`has_missing` and `Part.is_ready` of a rank's rows: of a shuffle's alone, as each chunk has to be looked at."""
-    if verb != "shuffle" or not workspace.scatters:
-        return None, False
-    return has_missing(workspace, part), part.is_ready(part.schema)
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnsSeen:
-    """What all ranks know of the columns of an operation's input.
-
-    Attributes
-    ----------
-    writable : bool
-        Whether kernels can write all of them.
-    nulls : int
-        How many lack values, as far as it is known.
-    ready : bool
-        Whether all chunks have the dtypes in which they will be sent.
-    """
-
-    writable: bool
-    nulls: int
-    ready: bool
-
-
-def columns_seen(schema: Schema, there: Bools, nulls: Int64s, ready: Int64s, digests: Int64s) -> ColumnsSeen:
-    """What ranks' agreements say; those without rows do not matter.
-
-    Parameters
-    ----------
-    schema : Schema
-        Agreed.
-    there : ndarray of bool, shape (size,)
-        Which ranks have rows.
-    nulls, ready, digests : ndarray of int64, shape (size,)
-        `null_columns`, `Part.is_ready`, and the digest of the schema, of each rank.
-    """
-    # What a rank without rows holds may have changed what was agreed, such as labels.
-    all_ready = bool(ready[there].all()) and bool((digests[there] == schema.digest()).all())
-    writable = all_ready and can_write(schema) and bool((nulls[there] >= 0).all())
-    return ColumnsSeen(writable, int(nulls[there].max(initial=0)) if writable else 0, all_ready)

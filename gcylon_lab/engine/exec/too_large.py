@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...backends.host.column_buffers import OFFSET_BYTES, string_places
+from ...backends.host.column_buffers import OFFSET_BYTES
 from ...backends.protocol.schema import Schema
 from ...errors import SpillError
 from ...memory.tiers.free_space import UNKNOWN
@@ -21,7 +21,7 @@ MOST_BYTES = 1 << 60
 
 def least_bytes(rows: int, schema: Schema) -> int:
     """Bytes that rows of a schema take at the least: of texts no more is counted than where each begins."""
-    return min(MOST_BYTES, rows * (schema.row_bytes + OFFSET_BYTES * len(string_places(schema))))
+    return min(MOST_BYTES, rows * (schema.row_bytes + OFFSET_BYTES * len(schema.texts)))
 
 
 def crossed_bytes(moved: Sequence[str], sizes: Int64s, schema: Schema) -> list[int]:

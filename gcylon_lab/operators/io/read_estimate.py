@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from ...backends.host.column_buffers import OFFSET_BYTES, string_places
+from ...backends.host.column_buffers import OFFSET_BYTES
 from ...backends.protocol.data import Columns
 from ...backends.protocol.schema import Schema
 from ...engine.plan.plan import lines_html
@@ -125,7 +125,7 @@ def estimate_read(
 def _device_bytes(data: Columns) -> float:
     """Bytes of rows as a GPU holds them: of texts offsets are half as wide there, and there is no bitmap of nothing."""
     total = float(data.nbytes)
-    for place in string_places(data.schema):
+    for place in data.schema.texts:
         texts = data.arrays[place]
         chars = pc.sum(pc.binary_length(texts)).as_py() or 0
         total += chars + data.rows * (OFFSET_BYTES + (1 / 8 if texts.null_count else 0)) - texts.nbytes

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ...engine.plan.plan import STRATEGIES, Alternative, Plan
 from ...errors import BudgetExceeded
 from ...units import format_bytes, format_count
-from .memory import JoinMemory
+from .passes import JoinMemory
 
 Estimated = tuple[Plan, JoinMemory]
 _NEEDS = "what is sent, the result, and an index with as much again to look up in it do not fit beside the tables"

@@ -20,8 +20,7 @@ from ...engine.store.part import Partitioning
 from ...memory.budget import exceeded
 from .alternatives import Estimated, join_alternatives
 from .distribution import IN_PASSES, JoinDistribution, Side, build_side, choose_strategy, plan_distribution
-from .memory import JoinMemory, join_memory
-from .passes import JoinCosts, join_costs, scratch_bytes, worth_scattering
+from .passes import JoinCosts, JoinMemory, join_costs, join_memory, scratch_bytes, worth_scattering
 
 Keys = Label | Sequence[Label]
 _ASSUMED = f"{EVENLY}, and as many pairs as the larger side has rows"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.join_columns import JoinColumns, JoinSpec, join_columns
-from ...backends.protocol.schema import Label
+from ...backends.protocol.schema import Label, Schema
 from ...engine.exchange.buckets import writes_runs
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import HashRoute, RangeRoute
@@ -25,6 +25,7 @@ from ...engine.exec.too_large import MOST_BYTES, crossed_bytes, least_bytes, ref
 from ...engine.plan.minimum_limit import likely_most
 from ...engine.plan.plan import Plan
 from ...engine.plan.table_stats import MOST_BUCKETS, MOST_RUN_BUCKETS
+from ...engine.store.chunk import Chunk
 from ...engine.store.part import Part, Partitioning
 from ...engine.store.views import view_of
 from ...engine.store.workspace import Workspace
@@ -41,9 +42,8 @@ from .distribution import (
     result_partitioning,
 )
 from .local_join import LocalJoin, ProbeBatch
-from .memory import join_memory
 from .partitioned import PartitionedJoin, PartitionExchange, make_room_for_passes
-from .widening import of_one_schema
+from .passes import join_memory
 
 AnyNumbers = npt.NDArray[Any]
 
@@ -394,12 +394,17 @@ class _Join:
 
     def _too_large(self, local: LocalJoin, rows: int, used: int) -> BudgetExceeded:
         """The error of a result of so many rows that has to be held, with so much in use before it."""
-        left, right, limit = self.parts["left"], self.parts["right"], self.workspace.budget.limit_bytes
+        result, enough = self._needs(local, rows, used)
+        return exceeded("The result of a join", result, used, self.workspace.budget.limit_bytes, would_do=enough)
+
+    def _needs(self, local: LocalJoin, rows: int, used: int) -> tuple[int, int]:
+        """Bytes of a result of so many rows, and the limit that is enough to hold it."""
+        left, right = self.parts["left"], self.parts["right"]
         result = min(MOST_BYTES, int(rows * local.out_row_bytes(left, right)))
         enough = local.enough(left, right, result, rows, used)
         if local.result.schema.variable:
             enough += result // _UNEVEN  # rows with many partners may be long ones
-        return exceeded("The result of a join", result, used, limit, would_do=enough)
+        return result, enough
 
     def _plan(self, local: LocalJoin, pairs: int, result: int, *, exact: bool, buckets: int, least: int) -> bool:
         """Collective: all ranks call it. Agree on what the result will be, of so many pairs and bytes on this rank, and
@@ -421,10 +426,8 @@ class _Join:
         if buckets > 1 and not far_larger and kept < result and operation.options.strategy != "staged":
             staging = max(staging, min(peak, int(_FILLED * budget.limit_bytes)))
         result += local.result.nbytes  # of passes before
-        too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
-        answers = operation.agree(
-            AgreementKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, too_large)
-        )
+        _, enough = self._needs(local, pairs, budget.used_bytes)
+        answers = operation.agree(AgreementKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, enough))
         refuse_too_large(operation, self.limits, answers[:, 5].tolist())
         results, peaks = answers[:, 0], answers[:, 1]
         limits = self.limits
@@ -502,4 +505,34 @@ class _Join:
         if distribution.kind == "broadcast":
             stays = self.stays["left" if distribution.moved[0] == "right" else "right"]
         spread = result_partitioning(local.columns, distribution, stays, self.size)
-        return Part(self.workspace, schema, of_one_schema(self.work, made, schema), spread)
+        return Part(self.workspace, schema, _of_one_schema(self.work, made, schema), spread)
+
+
+def _of_one_schema(work: LocalExecutor, made: Part, schema: Schema) -> list[Chunk]:
+    """The chunks of a result, which is used up: those made before a row was missing have narrower dtypes."""
+    if all(chunk.schema == schema for chunk in made.chunks):
+        return made.chunks
+    result = work.new_part(schema)
+    while made.chunks:
+        chunk = made.chunks.pop(0)
+        if chunk.schema == schema:
+            result.chunks.append(chunk)
+        else:
+            _widen(work, chunk, result)
+    return result.chunks
+
+
+def _widen(work: LocalExecutor, chunk: Chunk, result: Part) -> None:
+    """Bring rows to the dtypes of a result; an int that float64 does not hold is an error."""
+    schema = result.schema
+    alone = Part(work.workspace, chunk.schema, [chunk])
+    rows = work.piece_rows(chunk.nbytes / chunk.rows, 2 * schema.row_bytes)
+    for piece in work.pieces(alone, alone.schema, rows, using_up=True):
+        for data, claim in work.apply(
+            piece,
+            lambda data: 2 * data.nbytes + data.rows * schema.row_bytes,
+            lambda data: work.backend.concat([work.backend.cast(data, schema)]),
+        ):
+            work.keep(result, data, claim)
+            del data
+        del piece  # before the next one is read back

@@ -1,11 +1,11 @@
-"""CUDA source of the hash form: the same numbers as `hash_forms` and `hash_text` give on the host.
+"""CUDA source of the hash form: the same numbers as `hashing` and `hash_text` give on the host.
 
 The constants are taken from there, so that the two cannot drift apart.
 """
 
 from __future__ import annotations
 
-from ...host.keys import hash_forms, hash_strings, hashing
+from ...host.keys import hash_strings, hashing
 
 
 def _word(value: object) -> str:
@@ -15,11 +15,11 @@ def _word(value: object) -> str:
 CONSTANTS = "\n".join(
     f"#define {name} {_word(value)}"
     for name, value in {
-        "FIRST": hash_forms._FIRST,
-        "SECOND": hash_forms._SECOND,
-        "NULL_HASH": hash_forms.NULL_HASH,
-        "ABOVE_INT64": hash_forms._ABOVE_INT64,
-        "FRACTION": hash_forms._FRACTION,
+        "FIRST": hashing._FIRST,
+        "SECOND": hashing._SECOND,
+        "NULL_HASH": hashing.NULL_HASH,
+        "ABOVE_INT64": hashing._ABOVE_INT64,
+        "FRACTION": hashing._FRACTION,
         "LENGTH": hash_strings._LENGTH,
         "STEP": hash_strings._STEP,
         "LONG_BYTES": hash_strings._LONG_BYTES,

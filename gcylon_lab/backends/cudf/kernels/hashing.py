@@ -10,7 +10,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from ...host.keys import hash_forms, hashing
+from ...host.keys import hashing
 from ...protocol.column import Column, Label, require_hashable
 from ..columns.data import Array, DeviceColumns, as_array, offsets_of
 from ..columns.transfer import to_host, uploaded
@@ -122,11 +122,11 @@ def number(value: str, c_type: str) -> str:
 
 
 def in_ns(value: str, unit: str) -> str:
-    """The expression for ticks in ns, or in the finest unit in which they fit int64, as `hash_forms._in_ns` does."""
-    own = hash_forms._TO_NS[unit]
+    """The expression for ticks in ns, or in the finest unit in which they fit int64, as `hashing._in_ns` does."""
+    own = hashing._TO_NS[unit]
     expression = value
     for target in ("s", "ms", "us", "ns"):
-        factor = own // hash_forms._TO_NS[target]
+        factor = own // hashing._TO_NS[target]
         if factor > 1:
             limit = (2**63 - 1) // factor
             fits = f"{value} <= {limit}LL && {value} >= -{limit}LL"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pylibcudf as plc
 
-from ...host.column_buffers import OFFSET_BYTES, planes_of, string_places
+from ...host.column_buffers import OFFSET_BYTES, planes_of
 from ...protocol.scattering import Plane
 from ...protocol.schema import Schema
 from ..columns.data import DeviceColumns, empty_array
@@ -50,7 +50,7 @@ class DeviceWriting(DeviceScattering):
 
     def __init__(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> None:
         super().__init__(ids, n, edges)
-        self._texts = string_places(schema)
+        self._texts = schema.texts
         self._pieces: list[DeviceColumns] = []
         self._planes: tuple[Plane, ...] = ()
 
@@ -181,7 +181,7 @@ class RemoteWriteOutput:
         if not rows:
             return DeviceColumns(schema, 0, tuple(map(empty_array, schema.columns)))
         by_kind = {(plane.column, plane.kind): buffer for plane, buffer in zip(self.planes, self.buffers, strict=False)}
-        chars = dict(zip(string_places(schema), self.buffers[len(self.planes) :], strict=True))
+        chars = dict(zip(schema.texts, self.buffers[len(self.planes) :], strict=True))
         masks = self._masks()
         arrays = []
         for place, column in enumerate(schema):

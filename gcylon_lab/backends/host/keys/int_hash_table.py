@@ -16,7 +16,7 @@ import pandas as pd
 
 Int64s = npt.NDArray[np.int64]
 
-# Another multiplier than that of `hash_forms`, which has decided already which rows are on this rank.
+# Another multiplier than that of `hashing`, which has decided already which rows are on this rank.
 _SPREAD = np.uint64(0xA24BAED4963EE407)
 _BUCKET_ROWS = 12_000
 _MOST_BITS = 12

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ...protocol.column import Column, Label, require_hashable
 from ...protocol.data import Columns, one_array
-from .hash_forms import arrow_hashes
+from .hashing import arrow_hashes
 
 Int64s = npt.NDArray[np.int64]
 
