@@ -16,7 +16,7 @@ from ..protocol.column import Label
 from ..protocol.data import Columns
 from ..protocol.scattering import device_partition_bytes
 from ..protocol.schema import Schema
-from . import delimited, interchange, packing, parquet
+from . import interchange, packing
 from .casting import cast
 from .columns.data import (
     DeviceColumns,
@@ -27,6 +27,7 @@ from .columns.data import (
 )
 from .columns.transfer import to_device, to_host
 from .expressions import CudfRows
+from .files import delimited, parquet
 from .frames import from_frame, to_frame
 from .grouping import CudfGrouping
 from .joining import CudfJoining

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pylibcudf as plc
 
-from ...errors import ReadError
-from ..arrow.tables import EXACT_IN_FLOAT, held_column
-from ..protocol.arrow_types import held_type
-from ..protocol.backend import RowGroups, within
-from ..protocol.column import Column
-from ..protocol.schema import Schema
-from .columns.data import (
+from ....errors import ReadError
+from ...arrow.tables import EXACT_IN_FLOAT, held_column
+from ...protocol.arrow_types import held_type
+from ...protocol.backend import RowGroups, within
+from ...protocol.column import Column
+from ...protocol.schema import Schema
+from ..columns.data import (
     Array,
     DeviceColumns,
     as_array,
@@ -27,9 +27,9 @@ from .columns.data import (
     empty_array,
     slice_columns,
 )
-from .columns.types import device_type, fixed_type, item_dtype
-from .frames import with_missing, with_null
-from .kernels.utf8 import is_utf8
+from ..columns.types import device_type, fixed_type, item_dtype
+from ..frames import with_missing, with_null
+from ..kernels.utf8 import is_utf8
 
 _NULL_TICKS = np.iinfo(np.int64).min
 _CHUNK_BYTES = 1 << 30  # so that no column of strings needs offsets of 64 bits

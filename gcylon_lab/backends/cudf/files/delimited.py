@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pylibcudf as plc
 
-from ..arrow.tables import EXACT_IN_FLOAT, from_arrow
-from ..protocol.backend import DelimitedText
-from ..protocol.column import Column
-from ..protocol.schema import Schema
-from .columns.data import Array, DeviceColumns, as_column
-from .columns.transfer import uploaded
-from .frames import with_missing
-from .kernels.delimited_source import KERNELS, PARSE
-from .kernels.utf8 import is_utf8
+from ...arrow.tables import EXACT_IN_FLOAT, from_arrow
+from ...protocol.backend import DelimitedText
+from ...protocol.column import Column
+from ...protocol.schema import Schema
+from ..columns.data import Array, DeviceColumns, as_column
+from ..columns.transfer import uploaded
+from ..frames import with_missing
+from ..kernels.delimited_source import KERNELS, PARSE
+from ..kernels.utf8 import is_utf8
 
 _THREADS, _STEP = 256, 16
 # As `told` in the source: what lets the host read a block, how many floats it shall read, a place for each column.

@@ -1,0 +1,1 @@
+"""Files that are decoded and encoded in device memory."""
