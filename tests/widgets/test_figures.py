@@ -6,13 +6,16 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from drawn import draw, keys, texts, trace
-from replay import Replay
+from replay import Replay, Snapshot
 
 from gcylon_lab.errors import ArgumentError
+from gcylon_lab.ui.controls.running import running_html
+from gcylon_lab.ui.figures.downsampling import Downsampler
 from gcylon_lab.ui.figures.figures import (
     PAGES,
     figure_dict,
@@ -104,6 +107,27 @@ def test_ranks_are_drawn_on_one_axis_whatever_order_they_come_in() -> None:
     snapshots = Replay(4).at(12.0)
     assert figure_dict(make_view(snapshots[::-1]), LIGHT) == figure_dict(make_view(snapshots), LIGHT)
     assert {t["xaxis"] for t in draw()["data"] if t["meta"].split("-")[0] not in BESIDE_TIME} == {"x"}
+
+
+def test_what_ran_last_is_told_when_it_has_left_the_window() -> None:
+    snapshots = Downsampler().thin(later(Replay(2).at(30.0), 600), 30.0)
+    view = make_view(snapshots, window_s=30.0)
+    assert not view.operations and "✓ last:" in running_html(view)
+    budget = view.ranks[0].of("budget_bytes")[1]
+    assert budget.max() == make_view(Replay(2).at(30.0)).ranks[0].of("budget_bytes")[1][-1]
+    assert "Nothing has run yet" in running_html(make_view([one | {"operations": []} for one in snapshots]))
+
+
+def later(snapshots: Sequence[Snapshot], seconds: float) -> list[Snapshot]:
+    """The same, when nothing has run since for some time."""
+    made = []
+    for one in snapshots:
+        assert not one.get("progress")
+        now = int(one["now_ns"]) + int(seconds * 1e9)
+        samples = {name: [*values, values[-1]] for name, values in one["samples"].items()}
+        samples["t_ns"][-1] = now
+        made.append(one | {"now_ns": now, "samples": samples})
+    return made
 
 
 def test_a_window_shows_its_stretch_only() -> None:

@@ -14,9 +14,9 @@ def running_html(view: View) -> str:
     running = [op for op in view.operations if op.running]
     if running:
         return _line("▶", running[-1], "so far")
-    if not view.operations:
+    latest = view.latest
+    if latest is None:
         return '<div class="gcylon-running">Nothing has run yet.</div>'
-    latest = view.operations[-1]
     return _line("✗ last:" if latest.error else "✓ last:", latest, "")
 
 

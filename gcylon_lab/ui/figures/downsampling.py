@@ -29,7 +29,8 @@ class Downsampler:
     def thin(self, snapshots: Sequence[Snapshot], window_s: float | None) -> list[Snapshot]:
         """Return the snapshots as a window shows them that ends now.
 
-        They have the operations that had not ended before it, and at most one span of a kind for each 500th of it.
+        They have the operations that had not ended before it, or the latest one, and at most one span of a kind for
+        each 500th of it.
 
         Parameters
         ----------
@@ -44,9 +45,10 @@ class Downsampler:
     def _thinned(self, snapshot: Snapshot, window_s: float | None) -> Snapshot:
         spans, now = snapshot["spans"], int(snapshot["now_ns"])
         if window_s is not None:
-            # Those that ended earlier are not shown: nothing is made of them at each drawing.
+            # Those that ended earlier are not shown: nothing is made of them at each drawing. The latest is told.
             since = now - int((window_s + _APART_S) * 1e9)
-            shown = [record for record in snapshot["operations"] if not 0 < record["end_ns"] < since]
+            known = snapshot["operations"]
+            shown = [record for record in known if not 0 < record["end_ns"] < since] or list(known[-1:])
             snapshot = snapshot | {"operations": shown}
         if not spans:
             return snapshot

@@ -122,7 +122,8 @@ class View:
     most that any rank had in use of its budget, in bytes, over all time that is known.
     What a person chose: ``operation``, whose peaks and traffic are shown (None: see
     `followed`), and whether only the memory of the worst rank is. ``until_s`` is where the
-    axis ends, if not at ``end_s``; ``plot_px`` is about how wide it is on the screen.
+    axis ends, if not at ``end_s``; ``plot_px`` is about how wide it is on the screen. ``latest`` is the
+    operation that began last, also where it ended before that stretch.
     """
 
     origin_ns: int
@@ -137,6 +138,7 @@ class View:
     worst_only: bool = False
     until_s: float | None = None
     plot_px: float = NARROW_PLOT_PX
+    latest: Operation | None = None
 
     @property
     def right_s(self) -> float:
@@ -237,7 +239,8 @@ def make_view(
     start = 0.0 if window_s is None else max(0.0, until - window_s)
     whole = [_rank_series(s, origin) for s in ordered]
     ranks = [RankSeries(r.rank, r.host, {name: _since(start, *xy) for name, xy in r.series.items()}) for r in whole]
-    operations = [op for op in _operations(ordered, origin, end) if op.end_s >= start]
+    known = _operations(ordered, origin, end)
+    operations = [op for op in known if op.end_s >= start]
     if window_s is None:
         firsts = [float(r.of("used_bytes")[0][0]) for r in ranks if len(r.of("used_bytes")[0])]
         start = min(firsts + [op.start_s for op in operations], default=0.0)
@@ -245,7 +248,10 @@ def make_view(
     overview = _overview(whole if brush else [], end)
     end = max(end, start)
     until = max(until, end)
-    return View(origin, start, end, ranks, operations, ordered, gpus, overview, operation, worst_only, until, plot_px)
+    return View(
+        origin, start, end, ranks, operations, ordered, gpus, overview, operation, worst_only, until, plot_px,
+        known[-1] if known else None,
+    )  # fmt: skip
 
 
 def _next_step(end: float, shown: float) -> float:
