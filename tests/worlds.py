@@ -148,7 +148,7 @@ def marked(cases: Sequence[tuple[Any, ...]]) -> list[Any]:
     return [
         pytest.param(
             *case, marks=[pytest.mark.mpi] if any(getattr(one, "kind", "") == "mpi" for one in case) else [],
-            id="-".join(map(str, case)),
+            id="-".join([getattr(one, "__name__", str(one)) for one in case]),  # a function's address differs
         )
         for case in cases
     ]  # fmt: skip
