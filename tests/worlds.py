@@ -143,12 +143,17 @@ def in_turn(ones: Sequence[Any], *axes: Sequence[Any]) -> list[tuple[Any, ...]]:
     return [(ones[sum(place) % len(ones)], *(axis[i] for axis, i in zip(axes, place, strict=True))) for place in places]
 
 
+def called(value: Any) -> str:
+    """What a value is called in the name of a case: functions by their names, as addresses differ between workers."""
+    return str(getattr(value, "__name__", value))
+
+
 def marked(cases: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Cases as parameters, with the mark of MPI where a world among them is of it."""
     return [
         pytest.param(
             *case, marks=[pytest.mark.mpi] if any(getattr(one, "kind", "") == "mpi" for one in case) else [],
-            id="-".join([getattr(one, "__name__", str(one)) for one in case]),  # a function's address differs
+            id="-".join(map(called, case)),
         )
         for case in cases
     ]  # fmt: skip

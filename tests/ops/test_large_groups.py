@@ -11,7 +11,7 @@ import pytest
 import worlds
 from grouped import Grouped, by_pandas
 from relations import THREADS, assert_same_rows, check_clean, on_ranks, together
-from worlds import World, in_turn
+from worlds import World, called, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -63,7 +63,7 @@ def one_among_many(rng: Any) -> Any:
 @pytest.mark.parametrize(
     ("world", "key", "dropna", "strategy"),
     in_turn([World("single", 1), *THREADS], [three, some_lack_one, one_among_many], [True, False], ["auto", "staged"]),
-    ids=str,
+    ids=called,
 )
 def test_it_is_what_pandas_gives(world: World, key: Any, dropna: bool, strategy: str) -> None:
     given = frames(world.size, key)
