@@ -15,7 +15,7 @@ def test_agreeing_in_two_levels_takes_fewer_messages_and_as_much_memory() -> Non
     assert few["agreements"] == levels["agreements"] == agreements
     assert direct["agreement_messages"] == 23 * agreements
     assert levels["agreement_messages"] == (2 + 7) * agreements, "to two other hosts, and to seven ranks of its own"
-    assert levels["metadata_held_bytes"] == direct["metadata_held_bytes"] == 8 * 24 * (12 + 2 * 24)
+    assert levels["metadata_held_bytes"] == direct["metadata_held_bytes"] == 8 * 24 * (19 + 2 * 24)
     assert levels["row_messages"] == direct["row_messages"] and levels["row_bytes"] == direct["row_bytes"] > 0
     assert 0 < levels["seconds"] < direct["seconds"]
     text = format_scale(report)

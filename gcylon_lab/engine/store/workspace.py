@@ -182,8 +182,14 @@ class Workspace:
                 slice_bytes = self.slice_bytes(limit_bytes)
                 # Texts are packed to leave, with what packing takes, and no allocation is granted past the limit.
                 packing = 2 * slice_bytes if part.schema.variable else 0
-                with self.budget.lifted() if self._missing(packing, limit_bytes) > 0 else nullcontext():
-                    part.stage(self, missing, slice_bytes, one_limit=one_limit)
+                try:
+                    with self.budget.lifted() if self._missing(packing, limit_bytes) > 0 else nullcontext():
+                        part.stage(self, missing, slice_bytes, one_limit=one_limit)
+                except self.out_of_memory:
+                    if not self.backend.on_gpu:
+                        raise
+                    with self.budget.lifted():  # for a row that is longer than a slice
+                        part.stage(self, missing, slice_bytes, one_limit=one_limit)
 
     def _missing(self, wanted_bytes: int, limit_bytes: int) -> int:
         return self.budget.used_bytes + wanted_bytes - limit_bytes
