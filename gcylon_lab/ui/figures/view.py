@@ -168,6 +168,12 @@ class View:
         starts = [place for place in range(1, len(hosts)) if hosts[place] != hosts[place - 1]]
         return starts if len(starts) + 1 == len(set(hosts)) else []
 
+    @property
+    def told(self) -> list[Operation]:
+        """Return the operations of which panels without the time axis tell: where nothing ran in this stretch, the
+        latest."""
+        return self.operations or ([] if self.latest is None else [self.latest])
+
     def followed(self, able: Sequence[Operation]) -> Operation | None:
         """Return the operation that panels of one operation show, of those that are able to: the one chosen; else the
         one that runs; else the one that took longest, so that a `head` at the end hides nothing."""

@@ -60,7 +60,7 @@ def peak_ranks_panel(view: View, theme: Theme) -> Panel:
 
 def plan_panel(view: View, theme: Theme) -> Panel:
     """Return the panel over the latest operations: predicted and measured peak of the worst rank, and the budget."""
-    ops = [op for op in view.operations if op.largest("predicted_peak_bytes")[0]][-MOST_OPERATIONS:]
+    ops = [op for op in view.told if op.largest("predicted_peak_bytes")[0]][-MOST_OPERATIONS:]
     values = {name: [float(op.largest(name)[0]) for op in ops] for name in _FIELDS}
     top, unit, name, hidden = _scale(values)
     # Verbs stand under the bars while there is room for them.
@@ -94,7 +94,7 @@ def _has_peak(op: Operation) -> bool:
 
 
 def _chosen(view: View) -> Operation | None:
-    return view.followed([op for op in view.operations if _has_peak(op)])
+    return view.followed([op for op in view.told if _has_peak(op)])
 
 
 def _bytes(record: dict[str, Any], name: str) -> float:

@@ -55,7 +55,7 @@ _STILL = {"showspikes": False}
 
 
 def _chosen(view: View) -> Operation | None:
-    return view.followed([op for op in view.operations if op.traffic is not None])
+    return view.followed([op for op in view.told if op.traffic is not None])
 
 
 def _said(op: Operation, traffic: Traffic, hosts: list[str]) -> str:
