@@ -110,7 +110,6 @@ _HERE = {
     "min_horizontal": "np.minimum(t.x, t.y)",
     "mode": "value_counts('x').head(1)",
     "n_unique": "nunique()",
-    "name": "str(t), or a name of your own",
     "npartitions": "info(): a table has one part on each rank, of some chunks",
     "null_count": "isna().sum()",
     "order": "sort_values(by)",
