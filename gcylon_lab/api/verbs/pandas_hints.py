@@ -44,7 +44,6 @@ _HERE = {
     "collect_schema": "schema, or dtypes",
     "combine_first": "join(other, on=keys, how='outer') and assign(x=gl.col('x_x').fillna(gl.col('x_y')))",
     "compare": "why_not_equal(other)",
-    "collect": "to_pandas(limit): verbs run at once, and rows of chains when they are needed",
     "compute": "to_pandas(); verbs run at once, and nothing waits to be computed",
     "convert_dtypes": "astype({'x': 'float64'})",
     "cumcount": "reset_index(), which numbers rows",
