@@ -60,14 +60,16 @@ def test_a_table_shows_its_first_rows_and_folds_what_each_rank_has() -> None:
 def rows_at_hand() -> list[Any]:
     wide = gl.from_local(pd.DataFrame({f"c{n}": range(2000) for n in range(12)} | {"more": "x" * 100}))
     long = gl.from_local(pd.DataFrame({"s": ["x" * 20_000]}))
-    staged = gl.from_local(pd.DataFrame({"k": range(20)}))
-    staged._part.stage(current().workspace, 10**6, 10**6)
+    few, much = (gl.from_local(pd.DataFrame({"k": range(rows)})) for rows in (20, 600_000))
+    for staged in (few, much):
+        staged._part.stage(current().workspace, 10**7, 10**7)
     labels = gl.from_local(pd.DataFrame({"c": pd.Categorical([f"label {n}" for n in range(5000)])}))
-    return [first_rows(table) for table in (wide, long, labels, staged)]
+    return [first_rows(table) for table in (wide, few, long, labels, much)]
 
 
-def test_rows_that_are_staged_or_long_do_not_go_with_a_reply() -> None:
-    ((wide, *others),) = run_threads(1, rows_at_hand)
+def test_rows_that_are_long_or_staged_among_many_do_not_go_with_a_reply() -> None:
+    ((wide, few, *others),) = run_threads(1, rows_at_hand)
+    assert first_frame([info(20, device=1)], [few])["k"].tolist() == list(range(5))
     assert len(wide) < 4096, "rows go without what they are a part of"
     frame = first_frame([info(10, device=1)], [wide])
     assert frame.shape == (10, 12) and frame["c11"].tolist() == list(range(10))

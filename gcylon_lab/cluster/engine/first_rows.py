@@ -17,12 +17,14 @@ from ..messages import CARD_COLUMNS, CARD_ROWS
 
 _MOST_BYTES = 16 * 1024  # of rows, as they are held
 _MOST_ASKED_BYTES = 1024 * 1024
+_MOST_READ_BYTES = 4 * 1024**2  # of a staged chunk, whose rows are not read one by one
 
 _log = logging.getLogger(__name__)
 
 
 def first_rows(table: Any) -> bytes | None:
-    """This rank's first rows and columns, pickled; None where they are staged, or longer than a card is."""
+    """This rank's first rows and columns, pickled; None where much is to be read back for them, or they are longer than
+    a card is."""
     return _at_hand(table, CARD_ROWS, CARD_COLUMNS, _MOST_BYTES)
 
 
@@ -32,8 +34,9 @@ def asked_rows(table: Any, rows: int | None = 0) -> bytes | None:
 
 
 def _at_hand(table: Any, rows: int | None, columns: int | None, most_bytes: int) -> bytes | None:
-    """No collective: what is in the device tier, and nothing else."""
-    part, backend = table._mine(), table._context.workspace.backend
+    """No collective: what is in the device tier, or read back in a moment."""
+    part, workspace = table._mine(), table._context.workspace
+    backend = workspace.backend
     schema = part.schema.select(list(part.schema.names[:columns]))
     found: list[Columns] = []
     left = part.rows if rows is None else min(rows, part.rows)
@@ -42,14 +45,17 @@ def _at_hand(table: Any, rows: int | None, columns: int | None, most_bytes: int)
         for chunk in part.chunks:
             if not left or not chunk.rows:
                 continue
-            if chunk.tier != "device":
+            if chunk.loaded_bytes(schema.names) > min(_MOST_READ_BYTES, workspace.budget.remaining_bytes):
                 return None
-            some = backend.slice(backend.select(chunk.data, schema.names), 0, min(left, chunk.rows))
-            nbytes += some.nbytes
-            if nbytes > most_bytes:
-                return None
-            found.append(_alone(backend.to_host(backend.cast(some, schema))))
-            left -= some.rows
+            with chunk.load(workspace, schema.names) as data:
+                some = backend.slice(data, 0, min(left, chunk.rows))
+                del data
+                nbytes += some.nbytes
+                if nbytes > most_bytes:
+                    return None
+                found.append(_alone(backend.to_host(backend.cast(some, schema))))
+                left -= some.rows
+                del some
         return pickle.dumps([(data.schema, data.rows, data.arrays) for data in found])
     except Exception as error:  # a table that cannot be shown is a table: a GPU without room for ten rows, and others
         _log.warning("The first rows of a table cannot be shown: %s: %s", type(error).__name__, error)
