@@ -37,7 +37,7 @@ from .figures.numbers import (
 from .figures.panels.memory import TITLE as MEMORY_TITLE
 from .figures.series import percent, readable
 from .figures.theme import DARK, LIGHT
-from .figures.view import Snapshot, make_view
+from .figures.view import Snapshot, kept_budget, make_view
 from .live.scripts import script
 from .live.source import Source, as_source
 
@@ -217,7 +217,7 @@ def _hidden_note(snapshots: Sequence[Snapshot]) -> list[str]:
 def _about(snapshots: Sequence[Snapshot]) -> list[str]:
     hosts = list(dict.fromkeys(str(s["host"]) for s in snapshots))
     named = ", ".join(hosts) if len(hosts) <= _MOST_NAMED else f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}"
-    budget = max((int(s["limit_bytes"]) for s in snapshots), default=0)
+    budget = max(map(kept_budget, snapshots), default=0)
     lines = [
         f"{len(snapshots)} rank{'s' * (len(snapshots) != 1)} on {named or 'no host'} · "
         f"budget {readable(budget)} a rank · "

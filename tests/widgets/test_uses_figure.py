@@ -12,6 +12,7 @@ from gcylon_lab.ui.figures.figures import panel_dict
 from gcylon_lab.ui.figures.numbers import pool_table, uses_table
 from gcylon_lab.ui.figures.theme import LIGHT
 from gcylon_lab.ui.figures.view import make_view
+from gcylon_lab.ui.report import report_html
 from gcylon_lab.units import MIB
 
 
@@ -30,6 +31,14 @@ def test_parts_of_a_bar_are_what_a_rank_holds() -> None:
         assert above["base"] == pytest.approx(ends, abs=1e-3), "they stand on each other"
     assert trace(figure, "use-external")["y"][0] > 0 == trace(figure, "use-external")["y"][1]
     assert all(name in words(figure) for name in ("tables", "external", "of 64 MiB"))
+
+
+def test_between_operations_the_budget_is_that_of_the_latest() -> None:
+    snapshots = [one | {"limit_bytes": 512 * MIB} for one in Replay(2).at(30.0)]
+    assert {record["budget_bytes"] for record in snapshots[0]["operations"]} == {64 * MIB}
+    assert "of 64 MiB" in words(panel_dict("uses", make_view(snapshots), LIGHT))
+    assert "budget 64 MiB a rank" in report_html(snapshots)
+    assert "budget 512 MiB a rank" in report_html([one | {"operations": []} for one in snapshots])
 
 
 def test_claims_come_and_go_and_the_smallest_are_counted_together() -> None:

@@ -187,6 +187,13 @@ class View:
         return (t_ns - self.origin_ns) / 1e9
 
 
+def kept_budget(snapshot: Snapshot) -> int:
+    """Return the budget of a rank's latest operation, in bytes: between two of them a rank has its ceiling alone."""
+    limit = int(snapshot["limit_bytes"])
+    asked = (int(record.get("budget_bytes") or 0) for record in reversed(snapshot["operations"]))
+    return min(limit, next(filter(None, asked), limit))
+
+
 def with_latest_operations(snapshots: Sequence[Snapshot], count: int, verb: str = "") -> list[Snapshot]:
     """Return the snapshots with the latest operations only, of one verb or of all.
 

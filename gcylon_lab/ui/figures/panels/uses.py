@@ -8,7 +8,7 @@ from typing import Any
 
 from ..series import few_of, memory_unit, percent, readable
 from ..theme import POOL_COLOURS, USE_STYLES, Theme
-from ..view import Snapshot, View
+from ..view import Snapshot, View, kept_budget
 from .panel import Panel, Trace, corner_note, rounded
 
 USES_TITLE = "Budget: who holds it?"
@@ -30,7 +30,7 @@ def uses_panel(view: View, theme: Theme) -> Panel:
     slots = _slots([s.get("uses") or {} for s in view.snapshots])
     totals = [sum(parts) for parts in zip(*(values for _, values in slots.values()), strict=True)]
     largest = max(totals, default=0)
-    limits = [int(s["limit_bytes"]) for s in view.snapshots]
+    limits = [kept_budget(s) for s in view.snapshots]
     unit, name = memory_unit(largest)
     traces, base = [], [0] * len(ranks)
     for slot in _SLOTS:
