@@ -327,6 +327,7 @@ COLUMNS = [
     answer("t[lambda t: t.fare > 20]"),
     answer("t.loc[lambda t: t.fare > 20, 'fare']"),
     answer("t.groupby('vendor')[['fare']].sum().query('fare > 0').sort_values('fare').reset_index().columns.tolist()"),
+    answer("t.groupby('vendor')[['fare', 'tip']].sum().drop(columns='tip').reset_index().columns.tolist()"),
     answer(
         "t.groupby('vendor', sort=True)['fare'].mean().reset_index().columns.tolist()",
     ),

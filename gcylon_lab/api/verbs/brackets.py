@@ -586,7 +586,7 @@ def with_keys(table: Any) -> Any:
 
 
 # Rows stay groups in these, whose results have the index of groups in pandas.
-_OF_GROUPS = frozenset(("filter", "assign", "astype", "dropna", "fillna", "rename", "sort_values"))
+_OF_GROUPS = frozenset(("filter", "assign", "astype", "drop", "dropna", "fillna", "rename", "sort_values"))
 
 
 def of_groups(verb: str, table: Any, made: Any) -> Any:
