@@ -18,7 +18,7 @@ import gcylon_lab as gl
 from gcylon_lab.api.table import Table
 from gcylon_lab.cluster.handles import handle
 from gcylon_lab.cluster.handles.handle import DistTable
-from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ReadError
+from gcylon_lab.errors import ArgumentError, BudgetExceeded, ClusterError, ColumnMissing, ReadError
 
 pytestmark = pytest.mark.mpi
 
@@ -162,6 +162,8 @@ def test_functions_run_on_every_rank(lab: gl.Cluster, frame: pd.DataFrame) -> No
     table = lab.from_pandas(frame)
     assert lab.run(lambda t, n: t.num_rows + n, table, 1) == [501, 501]
     assert lab.run(lambda: gl.current().rank) == [0, 1]
+    with pytest.raises(ClusterError, match=r"a Table is one rank's part and is not sent.*lab\.table\(name\)"):
+        lab.run(lambda t: t.select("k"), table)
 
 
 def test_a_handle_sorts(lab: gl.Cluster, frame: pd.DataFrame) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from relations import THREADS
 from worlds import World
@@ -133,6 +134,41 @@ def test_dates_are_those_of_the_own_clock(zone: str) -> None:
     assert [None if pd.isna(one) else one for one in ALONE.run(dates, frame)[0]] == [
         None if pd.isna(one) else one for one in frame.t.dt.date
     ]
+
+
+def rounded(frame: pd.DataFrame, name: str, unit: str) -> pd.Series:
+    return gl.from_local(frame).assign(f=getattr(gl.col("t").dt, name)(unit)).to_pandas(None)["f"]
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "round"])
+@pytest.mark.parametrize("unit", ["30min", "1h", "6h", "D"])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/Sao_Paulo"])
+def test_times_of_a_zone_are_rounded_on_days_on_which_clocks_change_too(zone: str, unit: str, name: str) -> None:
+    time = pd.Series(pd.date_range("2018-02-10", "2018-11-10", freq="17min", tz="UTC").tz_convert(zone))
+    found = ALONE.run(rounded, pd.DataFrame({"t": time}), name, unit)[0]
+    wanted = getattr(time.dt, name)(unit, ambiguous="NaT", nonexistent="NaT")
+    there = wanted.notna()
+    assert (found[there] == wanted[there]).all() and not found.isna().any()
+    # Where clocks show the wanted time twice, it is on the side of the time itself; where never, it is what comes next.
+    apart = (found - time).abs()[~there]
+    assert (apart <= pd.Timedelta("25h" if unit == "D" else unit)).all()
+    shown, floor = found[~there].dt.tz_localize(None), getattr(time[~there].dt.tz_localize(None).dt, name)(unit)
+    assert ((shown == floor) | (shown == floor + pd.Timedelta("1h"))).all()
+
+
+def without_zone(frame: pd.DataFrame) -> pd.Series:
+    return gl.from_local(frame).assign(n=gl.col("t").dt.tz_localize(None)).to_pandas(None)["n"]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_times_without_their_zone_are_what_clocks_show(zone: str) -> None:
+    frame = times(zone)
+    wanted = frame.t.dt.tz_localize(None)
+    pd.testing.assert_series_equal(ALONE.run(without_zone, frame)[0], wanted, check_names=False)
+    arrow = frame.assign(t=frame.t.astype(pd.ArrowDtype(pa.timestamp("us", zone or None))))
+    assert ALONE.run(without_zone, arrow)[0].astype("datetime64[us]").tolist() == wanted.tolist()
+    with pytest.raises(ArgumentError, match="Give None, which leaves the zone out"):
+        gl.col("t").dt.tz_localize("UTC")
 
 
 def floors(frame: pd.DataFrame) -> pd.DataFrame:

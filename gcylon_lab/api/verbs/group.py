@@ -485,7 +485,8 @@ def resample(self: Any, rule: Any, *, on: Label) -> GroupBy[Any]:
     Returns
     -------
     GroupBy
-        Spans without rows are left out, which pandas has too, with missing values or zeros.
+        Spans without rows are left out, which pandas has too, with missing values or zeros. Where the last day of a
+        week or month has no midnight, as clocks change then, pandas counts the hour after that day too.
     """
     groups: GroupBy[Any] = self.groupby(span_of_time(on, rule), sort=True)
     return groups

@@ -37,11 +37,14 @@ def of_zone(name: str, times: Any, zone: str, *arguments: Any) -> Any:
         return of_times(name, times, *arguments)
     local = _moved(times, lambda ticks, unit: zones.on_clocks(ticks, unit, zone, cupy))
     made = of_times(name, local, *arguments)
-    if name == "date" or getattr(made.dtype, "kind", "") != "M":
+    if name in ("date", "tz_localize") or getattr(made.dtype, "kind", "") != "M":
         return made
+    placed = _moved(made, lambda ticks, unit: zones.instants(ticks, unit, zone, cupy))
     if not by_days:  # an hour that clocks show twice stays what it is
-        return times + (made - local)
-    return _zoned(_moved(made, lambda ticks, unit: zones.instants(ticks, unit, zone, cupy)), zone)
+        beside = _moved(times, lambda ticks, _: ticks) + (made - local)
+        shown = _moved(beside, lambda ticks, unit: zones.on_clocks(ticks, unit, zone, cupy))
+        placed = beside.where(shown == made, placed)
+    return _zoned(placed, zone)
 
 
 def _moved(times: Any, move: Callable[[Any, str], Any]) -> Any:

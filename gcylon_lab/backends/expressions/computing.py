@@ -101,9 +101,35 @@ def of_times(name: str, times: Any, *arguments: Any) -> Any:
         return times.dt.isocalendar().week.astype("Int32" if times.hasnans else "int32")
     if name in ROUNDED and arguments[0][:1].isdigit() and not type(times).__module__.startswith("pandas"):
         return rounded(name, times, arguments[0])
+    if name == "tz_localize":
+        return _without_zone(times)
     newer = _SINCE_3_1.get(name, name)  # the old names warn there
     field = getattr(times.dt, newer if hasattr(times.dt, newer) else name)
-    return field(*arguments) if callable(field) else field
+    if not callable(field):
+        return field
+    try:
+        return field(*arguments)
+    except ValueError:
+        if name not in ROUNDED or getattr(times.dtype, "tz", None) is None:
+            raise
+    return _rounded_in_zone(name, times, arguments[0])
+
+
+def _without_zone(times: Any) -> Any:
+    """What clocks of the zone show, as times without one."""
+    return _of_plain_times(times, lambda plain: plain.dt.tz_localize(None), keep=False)
+
+
+def _rounded_in_zone(name: str, times: Any, rule: str) -> Any:
+    """Times at multiples of a unit where clocks show some of them twice or never, which pandas refuses: the first such
+    midnight, of hours and less that beside which the time is itself, and what comes next where there is none."""
+    local = times.dt.tz_localize(None)
+    made = getattr(local.dt, name)(rule)
+    placed = made.dt.tz_localize(times.dtype.tz, ambiguous=np.ones(len(made), bool), nonexistent="shift_forward")
+    if rule.lstrip("0123456789") == "D":
+        return placed
+    beside = times + (made - local)
+    return beside.where(beside.dt.tz_localize(None) == made, placed)
 
 
 def rounded(name: str, times: Any, rule: str) -> Any:
@@ -126,20 +152,19 @@ def rounded(name: str, times: Any, rule: str) -> Any:
     return below.astype(times.dtype).where(times.notna(), None)
 
 
-def _of_plain_times(times: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+def _of_plain_times(times: Any, function: Callable[..., Any], *arguments: Any, keep: bool = True) -> Any:
     """A function that gives times, of a series that may hold times of Arrow, which have not all operators."""
     arrow = getattr(times.dtype, "pyarrow_dtype", None)
     if arrow is None:
         return function(times, *arguments)
     unit, zone = getattr(arrow, "unit", "s"), getattr(arrow, "tz", None)  # dates have neither
     made = function(times.astype(f"datetime64[{unit}, {zone}]" if zone else f"datetime64[{unit}]"), *arguments)
-    return made.astype(times.dtype) if hasattr(arrow, "tz") else made
+    return made.astype(times.dtype) if keep and hasattr(arrow, "tz") else made
 
 
 def _dates(times: Any) -> Any:
     """The day of each time, by its own clock; its midnight where a library has no dates."""
-    zone = getattr(times.dtype, "tz", None) or getattr(getattr(times.dtype, "pyarrow_dtype", None), "tz", None)
-    local = times.dt.tz_localize(None) if zone else times
+    local = _without_zone(times)
     if not type(times).__module__.startswith("pandas"):
         return local.dt.floor("D").astype("datetime64[s]")
     return local.astype("date32[day][pyarrow]")

@@ -177,7 +177,9 @@ def computed(work: Callable[[], Data], what: Callable[[], str]) -> Data:
     except Exception as error:
         failed = what()
         advice = _OWN_TYPES if ".fillna(" in failed else "Look at the columns' dtypes."
-        raise ArgumentError(f"{failed} cannot be computed: {type(error).__name__}: {error}.", advice=advice) from error
+        raise ArgumentError(
+            f"{failed} cannot be computed: {type(error).__name__}: {str(error).rstrip('.')}.", advice=advice
+        ) from error
 
 
 def each_piece(

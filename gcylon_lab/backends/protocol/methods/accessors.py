@@ -29,13 +29,12 @@ _SAME_FIELDS = {
 }  # fmt: skip
 _TIMES_WITH = (
     *TIME_FIELDS, "date", "floor", "ceil", "round", "normalize", "strftime", "month_name", "day_name", "total_seconds",
-    "week",
+    "week", "tz_localize",
 )  # fmt: skip
 _TIMES_INSTEAD = {
     "time": "hour, minute and second",
     "to_period": "floor('MS') for the month as the time at which it began, floor('W'), floor('QS') and floor('YS')",
     "tz_convert": "astype('datetime64[ns, UTC]') for another time zone",
-    "tz_localize": "astype('datetime64[ns, UTC]') for a time zone",
     "truncate": "floor('D')",
 }
 CALENDAR_UNITS = ("W", "MS", "QS", "YS")
@@ -221,6 +220,15 @@ class TimeFields:
     def normalize(self) -> Any:
         """The time at which its day began."""
         return self.floor("D")
+
+    def tz_localize(self, tz: None) -> Any:
+        """What clocks of its zone show, as a time without one: ``tz_localize(None)``."""
+        if tz is not None:
+            raise ArgumentError(
+                f"tz_localize got {tz!r}.",
+                advice="Give None, which leaves the zone out; put one in before the times are distributed.",
+            )
+        return self._of._made("dt.tz_localize", self._of)
 
     def strftime(self, form: str) -> Any:
         """The time as text, such as ``strftime("%Y-%m-%d")``."""
