@@ -273,6 +273,14 @@ def test_a_file_of_another_format_names_its_reader(tmp_path: Path, magic: bytes,
         csv(tmp_path / "x.csv", 1)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_file_in_utf_16_is_told_with_a_mark_or_without(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("key,x\nfoo,1\nbar,2\n".encode(encoding))
+    with pytest.raises(ReadError, match=r"a\.csv is written in UTF-16"):
+        plan_csv([str(path)], 1)
+
+
 def test_very_many_columns_are_refused_and_many_take_time_in_proportion(tmp_path: Path) -> None:
     def many(columns: int) -> Path:
         path = tmp_path / f"{columns}.csv"

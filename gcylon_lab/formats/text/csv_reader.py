@@ -157,7 +157,7 @@ def _header(path: str, storage: Storage, delimiter: str, *, header: bool, quotes
     if line.startswith((b"PAR1", b"ARROW1")):
         kind, reader = ("parquet", "read_parquet") if line.startswith(b"PAR1") else ("Arrow", "read_ipc")
         raise ReadError(f"{path} is a {kind} file, not a text file", advice=f"Read it with {reader}.", path=path)
-    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")) or 3 * line.count(0) > len(line):  # of ASCII each second byte is 0
         raise ReadError(f"{path} is written in UTF-16", advice="Convert it to UTF-8, as iconv does.", path=path)
     require_closed(Place(path, storage, start), line, quoting)
     columns = 1 + (re.sub(rb'"[^"]*"', b"", line) if quotes else line).count(delimiter.encode())
