@@ -387,7 +387,8 @@ TEXT_AND_TIME = [
     answer("t.zone.str.match('(?i)ZONE-1|ZONE-2')"),
     answer("t.zone.str.fullmatch('zone-[12]', na=False)"),
     refused("t.pickup.dt.to_period('M')", r"floor\('MS'\)|floor"),
-    refused("t.pickup.dt.tz_localize('UTC')", "astype"),
+    refused("t.pickup.dt.tz_localize('UTC')", "before the times are distributed"),
+    answer("t.pickup.dt.tz_localize(None)"),
     refused("t.zone.str.findall('z')", "there are|map_parts"),
 ]
 

@@ -177,7 +177,7 @@ _HERE = {
     "transpose": "to_pandas(limit).T",
     "truncate": "filter(gl.col('x') > 0)",
     "tz_convert": "astype({'time': 'datetime64[us, UTC]'})",
-    "tz_localize": "astype({'time': 'datetime64[us, UTC]'})",
+    "tz_localize": "assign(time=t.time.dt.tz_localize(None)), which leaves a zone out; put one in before",
     "unnest": "map_parts(f)",
     "unpivot": "melt(id_vars, value_vars)",
     "unstack": _PIVOTED,
@@ -271,7 +271,7 @@ OF_COLUMNS = OF_EXPRESSIONS | {
     "to_list": "tolist(limit)",
     "to_parquet": "to_table().write_parquet(folder)",
     "top_k": "nlargest(n)",
-    "tz_localize": "astype('datetime64[ns, UTC]')",
+    "tz_localize": "t.time.dt.tz_localize(None), which leaves a zone out; put one in before",
     "unique_counts": "value_counts()",
 }
 
