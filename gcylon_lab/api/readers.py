@@ -21,7 +21,7 @@ from ..formats.reader_options import (
     text_options,
 )
 from ..formats.row_filters import Filters, condition_of, read_columns
-from ..operators.exchange.moving import repartition
+from ..operators.exchange.redistribution import repartition
 from ..operators.io.ingest import empty_part, ingest
 from ..operators.io.notebook_rows import Incoming, receive_rows
 from ..operators.io.read import read_files

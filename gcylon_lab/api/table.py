@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..backends.arrow.interop import to_frame as pandas_frame
 from ..backends.protocol.aggregation import Kernel
@@ -277,12 +277,6 @@ class Table(
         rows = f"{self.num_rows:,} row{'s' * (self.num_rows != 1)}"
         columns = f"{self.num_columns} column{'s' * (self.num_columns != 1)}"
         return f"<Table: {rows} of {columns} on rank {self._context.rank} of {self._context.size} ({names})>"
-
-    def __copy__(self) -> Self:
-        return self  # no verb changes it
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
 
     def __reduce__(self) -> Any:
         raise TypeError(

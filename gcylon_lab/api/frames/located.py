@@ -39,8 +39,7 @@ class Located(_Places):
     def __getitem__(self, key: Any) -> Any:
         rows, columns = _asked(key)
         table = self._table
-        rows = rows(table) if callable(rows) and not isinstance(rows, Expression) else rows
-        if isinstance(rows, Expression):
+        if isinstance(rows, Expression) or callable(rows):
             table = table[rows]
         elif not _is_all(rows):
             raise no_item(self._table, key)

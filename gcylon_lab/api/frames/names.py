@@ -424,6 +424,12 @@ class Frames:
         """The table itself: no verb changes it."""
         return self
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
     def pipe(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What a function makes of the table: ``t.pipe(f, 3)`` is ``f(t, 3)``."""
         return function(self, *args, **kwargs)

@@ -8,7 +8,7 @@ from typing import Self
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions
-from ...operators.exchange import moving
+from ...operators.exchange import redistribution
 from .base import Verbs
 
 
@@ -53,7 +53,7 @@ class ExchangingVerbs(Verbs):
             If it does not fit.
         """
         options = RunOptions(strategy, config, timeout_s)
-        part, plan = moving.shuffle(self._workspace, self._live(), on, keep_order=keep_order, options=options)
+        part, plan = redistribution.shuffle(self._workspace, self._live(), on, keep_order=keep_order, options=options)
         return self._made(part, plan)
 
     def allgather(
@@ -70,7 +70,9 @@ class ExchangingVerbs(Verbs):
         -------
         Table
         """
-        part, plan = moving.allgather(self._workspace, self._live(), options=RunOptions(strategy, config, timeout_s))
+        part, plan = redistribution.allgather(
+            self._workspace, self._live(), options=RunOptions(strategy, config, timeout_s)
+        )
         return self._made(part, plan)
 
     def gather(
@@ -94,7 +96,9 @@ class ExchangingVerbs(Verbs):
         -------
         Table
         """
-        part, plan = moving.gather(self._workspace, self._live(), root, options=RunOptions(strategy, config, timeout_s))
+        part, plan = redistribution.gather(
+            self._workspace, self._live(), root, options=RunOptions(strategy, config, timeout_s)
+        )
         return self._made(part, plan)
 
     def broadcast(
@@ -118,7 +122,7 @@ class ExchangingVerbs(Verbs):
         -------
         Table
         """
-        part, plan = moving.broadcast(
+        part, plan = redistribution.broadcast(
             self._workspace, self._live(), root, options=RunOptions(strategy, config, timeout_s)
         )
         return self._made(part, plan)
@@ -149,7 +153,7 @@ class ExchangingVerbs(Verbs):
         ArgumentError
             If the numbers do not fit the ranks or the rows.
         """
-        part, plan = moving.repartition(
+        part, plan = redistribution.repartition(
             self._workspace, self._live(), rows_per_rank, options=RunOptions(strategy, config, timeout_s)
         )
         return self._made(part, plan)

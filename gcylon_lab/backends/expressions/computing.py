@@ -125,8 +125,8 @@ def _rounded_in_zone(name: str, times: Any, rule: str) -> Any:
     midnight, of hours and less that beside which the time is itself, and what comes next where there is none."""
     local = times.dt.tz_localize(None)
     made = getattr(local.dt, name)(rule)
-    placed = made.dt.tz_localize(times.dtype.tz, ambiguous=np.ones(len(made), bool), nonexistent="shift_forward")
-    if rule.lstrip("0123456789") == "D":
+    placed = _by_own_clock(times, lambda _: made)
+    if _step_of(rule)[1] == "D":
         return placed
     beside = times + (made - local)
     return beside.where(beside.dt.tz_localize(None) == made, placed)
@@ -134,12 +134,10 @@ def _rounded_in_zone(name: str, times: Any, rule: str) -> Any:
 
 def rounded(name: str, times: Any, rule: str) -> Any:
     """Times without a zone at multiples of a unit, of which cuDF has the unit alone: floor, ceil or round."""
-    unit = rule.lstrip("0123456789")
-    short: Any = _NUMPY_UNITS.get(unit, unit)
-    step: Any = np.timedelta64(int(rule.removesuffix(unit)), short)
+    step, unit = _step_of(rule)
     own = np.datetime_data(times.dtype)[0]
     if step.astype(f"m8[{own}]") != step:  # of seconds those that are whole are no multiples of 700 ms
-        return rounded(name, times.astype(f"datetime64[{short}]"), rule)
+        return rounded(name, times.astype(f"datetime64[{unit}]"), rule)
     every = int(step.astype(f"m8[{own}]").astype(np.int64))
     ticks = times.astype("int64")
     rest = ticks % every
@@ -150,6 +148,13 @@ def rounded(name: str, times: Any, rule: str) -> Any:
         above = (rest * 2 > every) | ((rest * 2 == every) & ((below // every) % 2 == 1))
         below = below.where(~above, below + every)
     return below.astype(times.dtype).where(times.notna(), None)
+
+
+def _step_of(rule: str) -> tuple[Any, str]:
+    """How long "90min" is, and its unit as numpy calls it."""
+    unit = rule.lstrip("0123456789")
+    short: Any = _NUMPY_UNITS.get(unit, unit)
+    return np.timedelta64(int(rule.removesuffix(unit) or 1), short), short
 
 
 def _of_plain_times(times: Any, function: Callable[..., Any], *arguments: Any, keep: bool = True) -> Any:
@@ -188,9 +193,7 @@ def _span(times: Any, rule: str, origin: Any) -> Any:
         return _by_own_clock(times, lambda local: _calendar_floor(local, rule) + more)
     if rule in CALENDAR_ENDS:
         return _by_own_clock(times, lambda local: _calendar_end(local, CALENDAR_ENDS[rule]))
-    unit = rule.lstrip("0123456789")
-    short: Any = _NUMPY_UNITS.get(unit, unit)
-    step: Any = np.timedelta64(int(rule.removesuffix(unit) or 1), short)
+    step, unit = _step_of(rule)
     step = step.astype("timedelta64[ms]" if unit == "ms" else "timedelta64[s]")
     if unit == "D":
         midnight = origin.tz_localize(None).to_numpy()

@@ -316,12 +316,6 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
     def __len__(self) -> int:
         return self.num_rows
 
-    def __copy__(self) -> Self:
-        return self  # no verb changes it
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
-
     def __reduce__(self) -> Never:
         raise TypeError(
             f"{self!r} cannot be pickled, as its rows are on the ranks: write_parquet(folder) keeps them, and "

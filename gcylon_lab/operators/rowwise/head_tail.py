@@ -15,7 +15,7 @@ from ...engine.store.chunk import Chunk, hold
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError
-from ..exchange.moving import allgather
+from ..exchange.redistribution import allgather
 
 
 def checked_rows(given: Any, name: str, *, or_all: bool = False) -> int:

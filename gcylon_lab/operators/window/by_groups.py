@@ -16,7 +16,7 @@ from ...backends.protocol.schema import Label
 from ...engine.exec.invocation import RunOptions
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
-from ..exchange.moving import repartition, shuffle
+from ..exchange.redistribution import repartition, shuffle
 from ..group.groupby import groupby
 from ..join.join import join
 from ..rowwise.rowwise import assigned, filtered
