@@ -313,8 +313,6 @@ class Table(
         return self._part
 
     def _later(self, step: Callable[[Schema], Step]) -> Table | None:
-        if self._context.workspace.backend.on_gpu:
-            return None
         if self._chain is None or self._lent:  # what two tables need is made once
             chain = Chain((), (self._live().schema,))
         else:

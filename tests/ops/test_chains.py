@@ -12,7 +12,7 @@ import pytest
 from exchanges import held, make_frame, more_held, whole
 from relations import FEW, TIGHT
 from same_frames import assert_frames_equal
-from worlds import World, in_turn, marked
+from worlds import World, claimed_bytes, in_turn, marked
 
 import gcylon_lab as gl
 from gcylon_lab import col
@@ -20,7 +20,6 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError, ColumnMissing, RanksDisagree
 from gcylon_lab.runtime.context import current
 
-REMEMBERS = pytest.mark.cpu_alone("GPU engines do each verb at once")
 AT_ONCE = {"timeout_s": 100}  # a setting of an operation of its own
 
 
@@ -143,7 +142,6 @@ def one_pass() -> dict[str, Any]:
     }  # fmt: skip
 
 
-@REMEMBERS
 @pytest.mark.parametrize("world", FEW, ids=str)
 def test_a_chain_is_one_operation(world: World) -> None:
     for rank, told in enumerate(world.run(one_pass)):
@@ -176,7 +174,6 @@ def used_twice() -> list[list[str]]:
     return seen
 
 
-@REMEMBERS
 def test_rows_that_two_tables_need_are_made_once() -> None:
     for begun, one, two, end in World("threads", 2).run(used_twice):
         assert begun == one == ["from_local"]
@@ -207,7 +204,6 @@ def looked_at_alone(which: str) -> tuple[Any, ...]:
     return expected, again, made.local(), operations()
 
 
-@REMEMBERS
 @pytest.mark.parametrize("world", FEW, ids=str)
 @pytest.mark.parametrize("which", ["len", "repr", "local", "info", "tensor", "batches", "arrow", "explain", "tiers"])
 def test_a_rank_may_look_at_its_rows_alone(world: World, which: str) -> None:
@@ -224,7 +220,6 @@ def different() -> None:
     made.sum("x")
 
 
-@REMEMBERS
 @pytest.mark.parametrize("world", FEW, ids=str)
 def test_ranks_with_different_steps_are_told(world: World) -> None:
     for outcome in world.outcomes(different):
@@ -271,7 +266,6 @@ def fails_for_values() -> tuple[Any, ...]:
     return caught.value.message, again, caught.value.rank
 
 
-@REMEMBERS
 @pytest.mark.parametrize("world", FEW, ids=str)
 def test_what_only_values_show_is_told_with_its_verb(world: World) -> None:
     for message, again, rank in world.run(fails_for_values):
@@ -300,7 +294,6 @@ def in_a_budget() -> dict[str, Any]:
     }  # fmt: skip
 
 
-@REMEMBERS
 @pytest.mark.parametrize("limit", ["32 MiB", "5 MiB", "3 MiB"])
 def test_a_chain_keeps_within_a_budget(limit: str) -> None:
     results = World("threads", 2).run(in_a_budget, config=GcylonConfig(gpu_memory_limit=limit))
@@ -315,21 +308,20 @@ def test_a_chain_keeps_within_a_budget(limit: str) -> None:
 
 
 def bytes_held() -> list[int]:
-    budget = current().budget
+    context = current()
     table = own_table()
-    used = [budget.used_bytes]
+    used = [claimed_bytes(context)]
     few = table.filter(col("g") < 10)
-    used.append(budget.used_bytes)  # nothing is made yet
+    used.append(claimed_bytes(context))  # nothing is made yet
     table.release()
-    used.append(budget.used_bytes)  # the rows that it is to be made of stay
+    used.append(claimed_bytes(context))  # the rows that it is to be made of stay
     assert few.count_rows() == 10
     del table
-    used.append(budget.used_bytes)  # and go when it is made
+    used.append(claimed_bytes(context))  # and go when it is made
     few.release()
-    return [*used, budget.used_bytes]
+    return [*used, claimed_bytes(context)]
 
 
-@REMEMBERS
 def test_what_a_table_is_to_be_made_of_stays_until_then() -> None:
     ((table, pending, released, made, none),) = World("threads", 1).run(bytes_held)
     assert table == pending == released
@@ -345,7 +337,6 @@ def given_up_unmade() -> tuple[int, Any]:
     return current().budget.used_bytes, held_by_an_error
 
 
-@REMEMBERS
 def test_what_nobody_can_use_any_more_is_freed_though_an_error_refers_to_it() -> None:
     assert [used for used, _ in World("threads", 2).run(given_up_unmade)] == [0, 0]
 
@@ -363,7 +354,6 @@ def looks_alone_in_vain() -> tuple[int, int | None]:
     return current().rank, caught.value.rank
 
 
-@REMEMBERS
 @pytest.mark.parametrize("world", FEW, ids=str)
 def test_a_rank_that_looks_alone_is_named(world: World) -> None:
     for rank, named in world.run(looks_alone_in_vain):

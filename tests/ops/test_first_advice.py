@@ -82,7 +82,8 @@ def run(verb: str, kind: str, table: gl.Table, right: gl.Table, how: dict[str, A
 def follow(verb: str, kind: str, stage: bool, strategy: str) -> list[str]:
     """What is wrong with the first advice."""
     how: dict[str, Any] = {"strategy": strategy}
-    few = 64 if kind == "one_key" else 1  # rounds of one row would take seconds
+    # Rounds of one row would take seconds, and on GPU ranks minutes.
+    few = 64 if kind == "one_key" or (kind == "long_tailed" and worlds.ENGINE == "gpu") else 1
     limit = worlds.scaled(LIMITS[kind]) if kind in ("wide_rows", "one_long_row") else LIMITS[kind]
     config = GcylonConfig(gpu_memory_limit=limit, allow_cpu_staging=stage, min_chunk_rows=few)
     rows = FRAMES[kind](current().rank)

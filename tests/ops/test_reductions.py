@@ -235,11 +235,12 @@ def test_columns_are_described_in_shared_passes(limit: str, passes: int, largest
     for seen in World("threads", 2).run(describing, rows, limit):
         pd.testing.assert_frame_equal(seen["found"], expected)
         assert seen["passes"] < passes
-        # Of small pieces on GPU ranks three times as much is counted as libcudf takes.
-        assert 0.9 < seen["predicted"] < (3.2 if worlds.ENGINE == "gpu" else 1.2)
+        # Of small pieces on GPU ranks three times as much is counted as libcudf takes, so pieces are smaller there.
+        on_gpu = worlds.ENGINE == "gpu"
+        assert 0.9 < seen["predicted"] < (3.2 if on_gpu else 1.2)
         assert seen["peak"] <= parse_bytes(limit)
         # What is made of a piece without keys is one row, and nothing else is held meanwhile.
-        assert seen["largest"] > largest
+        assert seen["largest"] > (largest / 5 if on_gpu else largest)
 
 
 @pytest.mark.parametrize("size", [1, 8])

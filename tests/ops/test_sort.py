@@ -27,7 +27,9 @@ from test_scattered_rounds import run_mapped
 from worlds import World, in_turn
 
 import gcylon_lab as gl
+from gcylon_lab.backends.protocol.sorting import SortKey, device_scratch_bytes
 from gcylon_lab.config import GcylonConfig
+from gcylon_lab.engine.store.part import Part
 from gcylon_lab.errors import (
     ArgumentError,
     BudgetExceeded,
@@ -37,6 +39,7 @@ from gcylon_lab.errors import (
 )
 from gcylon_lab.memory.tiers.disk_tier import SpillFile
 from gcylon_lab.operators.sort.costs import SortCosts
+from gcylon_lab.operators.sort.merge import Sorter
 from gcylon_lab.runtime.context import current, run_threads
 
 TIGHT = GcylonConfig(gpu_memory_limit="400 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
@@ -317,6 +320,36 @@ def test_a_sort_far_beyond_its_budget_stages_runs_not_the_buckets_of_each(monkey
     assert frame["k"].is_monotonic_increasing and (frame["x"] * 2 == frame["k"]).all()
     # Slices of a sixteenth of the limit, for a few passes; with a write for each bucket of each run there were 5,134.
     assert len(writes) < 6 * 16 * times
+
+
+def test_what_ordering_takes_however_few_the_rows_are_makes_no_more_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's MiB is more than three quarters of these budgets: each chunk was a run, of which each bucket was cut
+    again, so a chunk was sorted 33 times."""
+
+    def sort() -> tuple[int, pd.DataFrame]:
+        context = current()
+        backend, workspace, ordered = context.workspace.backend, context.workspace, []
+        sort_order = backend.sort_order
+
+        def counted(*args: Any, **how: Any) -> Any:
+            ordered.append(1)
+            return sort_order(*args, **how)
+
+        monkeypatch.setattr(backend, "sort_order", counted)
+        monkeypatch.setattr(backend, "sort_scratch_bytes", device_scratch_bytes)
+        frame = frame_of("random", 0, 100_000)
+        part = gl.from_local([frame[n : n + 3000] for n in range(0, len(frame), 3000)])._part
+        part.stage(workspace, part.nbytes, 2**16)
+        sorter = Sorter(workspace, part.schema, [SortKey("k", True, False)])
+        sorter._reads_parts = False
+        with context.budget.limited(1_280_000):
+            chunks = sorter.sort_staged(part)
+        made = gl.Table(Part(workspace, chunks[0].schema, chunks), context)
+        return len(ordered), made.local()
+
+    ((times, frame),) = run_threads(1, sort)
+    assert_frames_equal(frame, expected([frame_of("random", 0, 100_000)], "k"))
+    assert times < 4 * 34
 
 
 def wide_rows_of_one_key(columns: int) -> tuple[int, int]:

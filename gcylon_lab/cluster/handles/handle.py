@@ -421,7 +421,7 @@ class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
 
     def _remember(self, verb: Callable[..., Any], bound: inspect.BoundArguments) -> Self | None:
         session, schema = self._session, self._schema
-        if schema is None or self.released or any(record.device != "cpu" for record in session.ranks):
+        if schema is None or self.released:
             return None
         after = chain_after(verb, bound, schema)
         if after is None:

@@ -119,10 +119,13 @@ class SortCosts(Costs):
         joining = result + (max(result, sorting) if self._on_gpu or self._stats.variable_row_bytes else sorting)
         if joining <= free:
             return joining
-        buckets, looked = bucket_count(int(joining), int(free)), sum(sample_rows(self._stats)) / self._stats.size
+        fixed = self._order_bytes(0, 0)
+        buckets = bucket_count(int(joining), int(free), fixed)
+        looked = sum(sample_rows(self._stats)) / self._stats.size
         if not self._on_gpu and fan_out(buckets, variable=self._stats.variable_row_bytes > 0) < buckets:
             looked = SAMPLED * buckets
-        return max(min(max(free * RUN_SHARE, largest_bucket(joining, 1 / buckets, looked)), free * ALL_SHARE), 0.0)
+        bucket = fixed + largest_bucket(joining - fixed, 1 / buckets, looked)
+        return max(min(max(share_of(free, RUN_SHARE, fixed), bucket), share_of(free, ALL_SHARE, fixed)), 0.0)
 
 
 COSTS["sort_values"] = SortCosts
@@ -147,6 +150,13 @@ def sample_rows(stats: TableStats) -> list[int]:
     return [-(-wanted * n // total) if total else 0 for n in stats.rows]
 
 
-def bucket_count(sorting_bytes: int, free_bytes: int) -> int:
-    """Into how many buckets rows are cut whose sorting takes so much, so that each can be sorted in what is free."""
-    return min(max(1, -(-sorting_bytes // max(1, int(free_bytes * _BUCKET_SHARE)))), _MOST_BUCKETS)
+def bucket_count(sorting_bytes: int, free_bytes: int, fixed_bytes: int = 0) -> int:
+    """Into how many buckets rows are cut whose sorting takes so much, so that each can be sorted in what is free;
+    so much of it is taken however few the rows are."""
+    share = max(1, int((free_bytes - fixed_bytes) * _BUCKET_SHARE))
+    return min(max(1, -(-(sorting_bytes - fixed_bytes) // share)), _MOST_BUCKETS)
+
+
+def share_of(free_bytes: float, share: float, fixed_bytes: int = 0) -> float:
+    """What work may take of what is free: a share of what is left beside what it takes however little there is."""
+    return fixed_bytes + max(0.0, free_bytes - fixed_bytes) * share

@@ -24,7 +24,7 @@ from ...memory.budget import Reservation
 from ...memory.tiers.disk_tier import SpillFile
 from ...memory.tiers.staging_tier import StagingFile
 from ...profiling import span
-from .costs import ALL_SHARE, ORDER_BYTES, RUN_SHARE, SAMPLED, bucket_count, largest_bucket
+from .costs import ALL_SHARE, ORDER_BYTES, RUN_SHARE, SAMPLED, bucket_count, largest_bucket, share_of
 from .splitters import Buckets, make_buckets, sample_positions, take_sample
 
 Edges = npt.NDArray[np.int64]
@@ -59,6 +59,8 @@ class Sorter:
         self._leaving = AsyncStager(workspace, schema)
         # Where parts of what was staged can be read: each bucket of a run, and rows straight into one array a column.
         self._reads_parts = not workspace.backend.on_gpu
+        # What ordering takes however few the rows are, on GPUs: smaller buckets and runs do not make that smaller.
+        self._fixed = workspace.backend.sort_scratch_bytes(0, 0)
 
     def sort_here(self, part: Part, *, may_stage: bool) -> list[Chunk]:
         """Sort a part on the device tier, which is given up; where that does not fit, its rows are staged for it.
@@ -151,13 +153,14 @@ class Sorter:
         """Predict what the largest run takes, and the largest bucket, as far as the sample tells."""
         beside = self._leaving.beside
         runs = max(self._joining_bytes(r) + beside * sum(p.nbytes for p in r) for r in self._runs(list(pieces)))
-        joining, remaining = self._joining_bytes(pieces), self._workspace.budget.remaining_bytes
-        wanted = bucket_count(joining, remaining)
+        joining, remaining, fixed = self._joining_bytes(pieces), self._workspace.budget.remaining_bytes, self._fixed
+        wanted = bucket_count(joining, remaining, fixed)
         if self._reads_parts and fan_out(wanted, variable=bool(self._schema.variable)) < wanted:
             bucket = largest_bucket(joining, 1 / wanted, SAMPLED * wanted)  # they are cut again
         else:
-            bucket = largest_bucket(joining, buckets.largest_share(sample, self._keys), sample.rows)
-        self._expect(min(max(runs, bucket), ALL_SHARE * self._workspace.budget.remaining_bytes))
+            share = buckets.largest_share(sample, self._keys)
+            bucket = fixed + largest_bucket(joining - fixed, share, sample.rows)
+        self._expect(min(max(runs, bucket), share_of(remaining, ALL_SHARE, fixed)))
 
     def _expect(self, nbytes: float) -> None:
         """Predict that sorting takes so many bytes beside what is in use."""
@@ -187,9 +190,10 @@ class Sorter:
         needed, remaining = self._joining_bytes(pieces), self._workspace.budget.remaining_bytes
         if self._reads_parts:
             return max(2, fan_out(bucket_count(needed, remaining), variable=bool(self._schema.variable)))
-        run_bytes = sum(piece.nbytes for piece in pieces) * min(1.0, RUN_SHARE * remaining / needed)
+        run_share = RUN_SHARE * max(0, remaining - self._fixed) / max(1, needed - self._fixed)
+        run_bytes = sum(piece.nbytes for piece in pieces) * min(1.0, run_share)
         most = max(_LEAST_BUCKETS, int(run_bytes) // _LEAST_SLICE_BYTES)
-        return max(2, min(bucket_count(needed, remaining), most))
+        return max(2, min(bucket_count(needed, remaining, self._fixed), most))
 
     def _sample(self, pieces: list[Chunk], count: int) -> Columns:
         rows = sum(piece.rows for piece in pieces)
@@ -199,7 +203,7 @@ class Sorter:
 
     def _runs(self, pieces: list[Chunk]) -> Iterator[list[Chunk]]:
         """As many chunks together as can be sorted in memory, at least one; they are consumed."""
-        most = self._workspace.budget.remaining_bytes * RUN_SHARE
+        most = share_of(self._workspace.budget.remaining_bytes, RUN_SHARE, self._fixed)
         while pieces:
             count, rows, nbytes = 0, 0, 0
             for piece in pieces:
