@@ -154,6 +154,21 @@ def test_groups_in_chunks_and_a_small_budget(name: str) -> None:
     check(World("threads", 2), 9000, Made(name, ["k"]), expected, 5, SMALL)
 
 
+def steps_of_a_transform(keys: str) -> list[str]:
+    context = current()
+    frame = mine(whole(20_000), context.rank, context.size)
+    table = gl.from_local(frame.assign(r=np.arange(len(frame)) * 7919 % 14_983))
+    before = len(context.recorder.operations)
+    made = table.assign(m=table.groupby(keys)["x"].transform("sum"))
+    assert made.num_rows == len(frame)
+    return [one.verb for one in list(context.recorder.operations)[before:]]
+
+
+def test_what_few_groups_give_goes_to_the_rows_and_sorts_none() -> None:
+    few, many = (World("threads", 2).run(steps_of_a_transform, keys)[0] for keys in ("k", "r"))
+    assert "row_order" in few and "sort_values" not in few and "sort_values" in many
+
+
 def refused(table: Any, made: Any, kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         table.assign(made=made(table))

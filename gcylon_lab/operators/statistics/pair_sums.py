@@ -83,7 +83,7 @@ def values_here(operation: Operation, part: Part, columns: Sequence[Label], what
     for piece in work.pieces(view_of(operation.workspace, part, columns), schema, rows):
         with work.claim(piece.rows * copies * 8 * len(columns)):
             frame = pandas_frame(backend.to_host(piece))
-            yield np.column_stack([_floats(frame.iloc[:, i]) for i in range(len(columns))])
+            yield np.stack([_floats(frame.iloc[:, i]) for i in range(len(columns))]).T
             del frame
         del piece  # before the next one is read back
 
@@ -100,6 +100,13 @@ def _sums(operation: Operation, part: Part, columns: Sequence[Label], centre: Fl
     sums = np.zeros((4, count, count))
     for values in values_here(operation, part, columns, "Summing up pairs of columns", _COPIES):
         there = ~np.isnan(values)
+        if there.all():  # then each column has one sum, whichever is beside it
+            values -= centre
+            products, ones = values.T @ values, np.ones((count, count))
+            sums += np.stack(
+                [len(values) * ones, values.sum(axis=0)[:, None] * ones, np.diag(products)[:, None] * ones, products]
+            )
+            continue
         above = np.where(there, values - centre, 0.0)
         mask = there.astype("float64")
         sums += np.stack([mask.T @ mask, above.T @ mask, (above * above).T @ mask, above.T @ above])

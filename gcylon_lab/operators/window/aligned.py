@@ -10,11 +10,14 @@ import pyarrow as pa
 from ...backends.protocol.data import Columns, Data
 from ...backends.protocol.promotion import fixed_column
 from ...backends.protocol.schema import Label, Schema
+from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.invocation import Request, RunOptions
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
-from ...engine.exec.running import run_operation
+from ...engine.exec.running import run_operation, run_verb
 from ...engine.store.chunk import Chunk
 from ...engine.store.part import Part
+from ...engine.store.views import view_of
 from ...engine.store.workspace import Workspace
 from ..rowwise.rowwise import each_piece
 
@@ -51,6 +54,33 @@ def numbered(
 
     made, _ = run_operation(workspace, Request("row_numbers", {"name": name}, part, options), body)
     return made, rows, found[0]
+
+
+def rows_in_place(workspace: Workspace, part: Part, name: Label, rows: Sequence[int], options: RunOptions) -> bool:
+    """Collective: all ranks call it. Whether rows are where `numbered` gave them the numbers in a column, and in that
+    order, ``rows`` on each rank."""
+    found: list[bool] = []
+
+    def body(operation: Operation) -> Part:
+        rank, work = operation.rank, LocalExecutor(operation, "Looking at the order of rows")
+        schema, at, same = operation.schema.select([name]), sum(rows[: operation.rank]), part.rows == rows[rank]
+        count = work.piece_rows(schema.row_bytes, _NUMBER_ROW_BYTES)
+        work.make_room(0, 0)
+        if same:
+            for piece in work.pieces(view_of(workspace, part, [name]), schema, count):
+                with work.claim(_NUMBER_ROW_BYTES * piece.rows):
+                    numbers = workspace.backend.to_host(piece).array(name)
+                    same = np.array_equal(numbers, np.arange(at, at + piece.rows))
+                    del numbers
+                at += piece.rows
+                del piece  # before the next one is read back
+                if not same:
+                    break
+        found.append(bool(operation.agree(AgreementKind.COUNT, (int(same),))[:, 0].all()))
+        return part
+
+    run_verb(workspace, Request("row_order", {"name": name}, part, options), body)
+    return found[0]
 
 
 def beside(workspace: Workspace, part: Part, other: Part, options: RunOptions) -> Part:

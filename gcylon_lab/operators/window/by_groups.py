@@ -21,7 +21,7 @@ from ..group.groupby import groupby
 from ..join.join import join
 from ..rowwise.rowwise import assigned, filtered
 from ..sort.sort import sort_values
-from .aligned import beside, numbered
+from .aligned import beside, numbered, rows_in_place
 from .at_once import at_once, may_fit
 from .neighbours import neighbours
 from .scan import scan
@@ -111,9 +111,10 @@ class Windows:
 
     def _back(self, part: Part, rows: Sequence[int]) -> Part:
         """The column `VALUE` of a part, in the order of `ROW`, on the ranks where the rows are."""
-        workspace = self._workspace
-        ordered = self._keep(sort_values(workspace, part, [ROW], options=self._options)[0])
-        there = self._keep(repartition(workspace, ordered, list(rows), options=self._options)[0])
+        workspace, there = self._workspace, part
+        if not rows_in_place(workspace, part, ROW, rows, self._options):  # as where groups were sent to all ranks
+            ordered = self._keep(sort_values(workspace, part, [ROW], options=self._options)[0])
+            there = self._keep(repartition(workspace, ordered, list(rows), options=self._options)[0])
         return self._made.pop(self._made.index(self._select(there, [VALUE])))
 
     # ---- functions that have one answer for a key
