@@ -8,13 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 from ...backends.protocol.expressions import Expression, col
-from ...backends.protocol.methods.accessors import CALENDAR_ENDS, CALENDAR_UNITS
+from ...backends.protocol.methods.accessors import CALENDAR_ENDS, CALENDAR_UNITS, WEEKDAYS
 from ...backends.protocol.schema import Label
 from ...engine.exec.keys import listed
 from ...errors import ArgumentError
 
-_CALENDAR = (*CALENDAR_UNITS, *CALENDAR_ENDS)
-_UNITS = (*_CALENDAR, "D", "h", "min", "s", "ms")
+_CALENDAR = (*CALENDAR_UNITS, *CALENDAR_ENDS, *(f"W-{day}" for day in WEEKDAYS))
+_SHORT = ("D", "h", "min", "s", "ms")
+_UNITS = (*_CALENDAR, *_SHORT)
+_MOST_OF_CALENDAR = 1000  # weeks to years together
 _SAME = {
     "W-SUN": "W", "QS-JAN": "QS", "QS-OCT": "QS", "YS-JAN": "YS", "AS": "YS", "H": "h", "T": "min", "S": "s",
     "M": "ME", "Q": "QE", "Y": "YE", "A": "YE", "QE-DEC": "QE", "YE-DEC": "YE", "mo": "MS", "q": "QS", "y": "YS",
@@ -80,11 +82,13 @@ def span_of_time(key: Any, rule: Any) -> Expression:
     plain = _SAME.get(plain, plain)
     number = "" if number == "1" and plain in _CALENDAR else number
     unit = f"{number}{plain}"
-    if key is None or plain not in _UNITS or (plain in _CALENDAR and number) or (number and not int(number)):
+    far = plain in _CALENDAR and number and int(number) > _MOST_OF_CALENDAR
+    if key is None or plain not in _UNITS or far or (number and not int(number)):
+        known = ", ".join((*CALENDAR_UNITS, *CALENDAR_ENDS, *_SHORT))
         raise ArgumentError(
             f"Rows are not grouped by {text!r} of {key!r}.",
-            advice=f"Give a column of times, and one of {', '.join(_UNITS)}, the last five also with a number, as "
-            "resample('15min', on='time').",
+            advice=f"Give a column of times, and one of {known}, or W-MON to W-SAT for other last days of weeks; also "
+            f"with a number, of W to YE up to {_MOST_OF_CALENDAR}, as resample('15min', on='time').",
         )
     return Expression("dt.span", col(key), unit, None)
 
@@ -117,10 +121,11 @@ def _with_origin(table: Any, key: Expression) -> Expression:
         )
     if rule in _CALENDAR:
         return key  # these count from the calendar
-    floor: Expression = times.dt.floor(rule)
-    step = pd.Timedelta(rule if rule[0].isdigit() else f"1{rule}")
-    if column.kind == "datetime" and not column.tz and _DAY % step == _NOTHING:
-        return floor  # every midnight is a multiple
+    if rule.lstrip("0123456789") in _SHORT:
+        floor: Expression = times.dt.floor(rule)
+        step = pd.Timedelta(rule if rule[0].isdigit() else f"1{rule}")
+        if column.kind == "datetime" and not column.tz and _DAY % step == _NOTHING:
+            return floor  # every midnight is a multiple
     least: Any = pd.Timestamp(table.min(column.name))
     if pd.isna(least):  # there are no times, and no spans
         least = pd.Timestamp(0)

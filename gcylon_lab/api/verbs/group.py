@@ -476,9 +476,9 @@ def resample(self: Any, rule: Any, *, on: Label) -> GroupBy[Any]:
     Parameters
     ----------
     rule : str
-        "D", "h", "min", "s" or "ms", also with a number; "W", "MS", "QS" or "YS", or "ME", "QE" or "YE". Spans count
-        from midnight of the first day of the whole table, and are named by where they begin, weeks and those with E by
-        their last day, as in pandas.
+        "D", "h", "min", "s" or "ms", "W" or "W-WED" for its last day, "MS", "QS" or "YS", or "ME", "QE" or "YE"; also
+        with a number. Spans count from midnight of the first day of the whole table, or from its week, month, quarter
+        or year, and are named by where they begin, weeks and those with E by their last day, as in pandas.
     on : label
         A column of times.
 

@@ -16,8 +16,6 @@ from ..protocol.column import Column
 from .columns.data import as_array, as_column, current_stream
 from .frames import _zoned, with_missing
 
-_DAYS = ("D", "W", "MS", "QS", "YS", "ME", "QE", "YE")
-
 
 def of_zone(name: str, times: Any, zone: str, *arguments: Any) -> Any:
     """A field of times of a zone, or what a method of them gives, by the zone's own clock.
@@ -32,7 +30,8 @@ def of_zone(name: str, times: Any, zone: str, *arguments: Any) -> Any:
     """
     if name == "strftime" and any(one in arguments[0] for one in ("%z", "%Z")):
         return of_times(name, times, *arguments)  # which cuDF lets pandas do
-    by_days = name not in (*ROUNDED, "span") or str(arguments[0]).lstrip("0123456789") in _DAYS
+    # "D", "W-WED", "2MS": units of whole days are the ones in capital letters
+    by_days = name not in (*ROUNDED, "span") or str(arguments[0]).lstrip("0123456789")[:1].isupper()
     if name == "span" and not by_days:
         return of_times(name, times, *arguments)
     local = _moved(times, lambda ticks, unit: zones.on_clocks(ticks, unit, zone, cupy))

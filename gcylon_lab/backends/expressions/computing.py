@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
 from ...errors import ArgumentError
 from ..protocol.expressions import SYMBOLS, Expression
-from ..protocol.methods.accessors import CALENDAR_ENDS, CALENDAR_UNITS
+from ..protocol.methods.accessors import CALENDAR_ENDS, CALENDAR_UNITS, WEEKDAYS
 from ..protocol.schema import Label
 
 _LATER_DAYS = {"MS": 32, "QS": 93, "YS": 367}  # after its first day the next one has begun, and no later one
+_MONTHS = {"MS": 1, "QS": 3, "YS": 12}
 ROUNDED = ("floor", "ceil", "round")
 _NUMPY_UNITS = {"min": "m"}
 _SINCE_3_1 = {"weekday": "day_of_week", "dayofyear": "day_of_year"}
@@ -152,9 +154,9 @@ def rounded(name: str, times: Any, rule: str) -> Any:
 
 def _step_of(rule: str) -> tuple[Any, str]:
     """How long "90min" is, and its unit as numpy calls it."""
-    unit = rule.lstrip("0123456789")
+    number, unit = _several(rule)
     short: Any = _NUMPY_UNITS.get(unit, unit)
-    return np.timedelta64(int(rule.removesuffix(unit) or 1), short), short
+    return np.timedelta64(number, short), short
 
 
 def _of_plain_times(times: Any, function: Callable[..., Any], *arguments: Any, keep: bool = True) -> Any:
@@ -188,11 +190,11 @@ def _by_own_clock(times: Any, function: Callable[[Any], Any]) -> Any:
 def _span(times: Any, rule: str, origin: Any) -> Any:
     """What pandas calls the span of each time: by where it begins, counted from a midnight; a week by its last day, as
     months, quarters and years where their ends are asked for."""
-    if rule in CALENDAR_UNITS:
-        more = np.timedelta64(6 if rule == "W" else 0, "D").astype("timedelta64[s]")
-        return _by_own_clock(times, lambda local: _calendar_floor(local, rule) + more)
-    if rule in CALENDAR_ENDS:
-        return _by_own_clock(times, lambda local: _calendar_end(local, CALENDAR_ENDS[rule]))
+    number, unit = _several(rule)
+    if unit[0] == "W":
+        return _by_own_clock(times, lambda local: _week_end(local, unit, number, origin))
+    if unit in CALENDAR_UNITS or unit in CALENDAR_ENDS:
+        return _by_own_clock(times, lambda local: _months_from(local, unit, number, origin))
     step, unit = _step_of(rule)
     step = step.astype("timedelta64[ms]" if unit == "ms" else "timedelta64[s]")
     if unit == "D":
@@ -233,10 +235,43 @@ def _calendar_floor(times: Any, unit: str) -> Any:
     return months
 
 
-def _calendar_end(times: Any, unit: str) -> Any:
-    """The last day of the month, quarter or year that begins with a unit."""
-    later = _calendar_floor(times, unit) + _days(_LATER_DAYS[unit])
-    return _calendar_floor(later, unit) - _days(1)
+def _several(rule: str) -> tuple[int, str]:
+    """How many of which unit: "2W-WED" are 2 of "W-WED"."""
+    unit = rule.lstrip("0123456789")
+    return int(rule.removesuffix(unit) or 1), unit
+
+
+def _week_end(times: Any, unit: str, number: int, origin: Any) -> Any:
+    """The last day of the weeks, so many together, of which the first ones end with that of the origin."""
+    last = WEEKDAYS.index(unit[2:] or "SUN")
+    ends = times.dt.floor("D") + _days((last + 7 - of_times("weekday", times)) % 7)
+    if number == 1:
+        return ends
+    day = origin.tz_localize(None)
+    first = (day + timedelta(days=(last - day.weekday()) % 7)).to_numpy()
+    step = np.timedelta64(7 * number, "D").astype("timedelta64[s]")
+    return ends + (step - (ends - first) % step) % step
+
+
+def _months_from(times: Any, unit: str, number: int, origin: Any) -> Any:
+    """The first day of the months, quarters or years, so many together, counted from that of the origin; or the last
+    day, where they are named by it."""
+    start = CALENDAR_ENDS.get(unit, unit)
+    begun = _calendar_floor(times, start)
+    if number > 1:
+        each = _MONTHS[start]
+        first = origin.year * 12 + (origin.month - 1) // each * each
+        behind = (begun.dt.year * 12 + begun.dt.month - 1 - first) // each % number
+        steps = (number - behind) % number if unit in CALENDAR_ENDS else behind
+        for step in range(1, number):
+            near = _next(begun, start) if unit in CALENDAR_ENDS else _calendar_floor(begun - _days(1), start)
+            begun = begun.where(steps < step, near)
+    return _next(begun, start) - _days(1) if unit in CALENDAR_ENDS else begun
+
+
+def _next(begun: Any, unit: str) -> Any:
+    """Where the month, quarter or year after one begins."""
+    return _calendar_floor(begun + _days(_LATER_DAYS[unit]), unit)
 
 
 def _days(number: Any) -> Any:

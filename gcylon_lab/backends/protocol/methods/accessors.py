@@ -39,6 +39,7 @@ _TIMES_INSTEAD = {
 }
 CALENDAR_UNITS = ("W", "MS", "QS", "YS")
 CALENDAR_ENDS = {"ME": "MS", "QE": "QS", "YE": "YS"}  # what is named by its last day, as weeks are
+WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")  # as the last days of weeks: "W-WED"; of "W" Sunday
 _SAME_UNITS = {"M": "MS", "Q": "QS", "Y": "YS", "1mo": "MS", "1q": "QS", "1y": "YS", "1w": "W", "d": "D"}
 
 
