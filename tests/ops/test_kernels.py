@@ -269,6 +269,8 @@ def test_columns_of_which_it_knows_no_numbers_are_refused() -> None:
     for name in "suc":
         with pytest.raises(ArgumentError, match=f"its a is a column of {table[name].dtype}|Its a is a column of"):
             gl.kernel("a + 1")(table[name])
+    with pytest.raises(ArgumentError, match="Its b is np.timedelta64"):
+        gl.kernel("a + b")(table["x"], np.timedelta64(1, "s"))
     with pytest.raises(ArgumentError, match="takes a, b, and was called otherwise"):
         kernels.net("x")
     with pytest.raises(ArgumentError, match="was given"):

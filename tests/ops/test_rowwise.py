@@ -386,3 +386,49 @@ def frame_that_does_not_fit() -> tuple[int, list[int]]:
 def test_the_limit_that_a_frame_for_a_function_is_advised_to_have_does() -> None:
     for nbytes, (limit, rows, peak) in World("threads", 2).run(frame_that_does_not_fit):
         assert rows == 1 and peak <= limit <= 2 * nbytes + 1000, "chunks are let go of once they are joined"
+
+
+TIMES = pd.DataFrame(
+    {
+        "t": pd.array(["2024-02-29 12:00:00.000000001", None, "1969-12-31"], "datetime64[ns]"),
+        "d": pd.array([1, None, -1], "timedelta64[us]"),
+        "u": np.array([0, 100, 255], np.uint8),
+        "f": np.array([0.1, np.nan, 3e38], np.float32),
+        "b": [True, False, True],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda f: f["t"] + np.timedelta64(1, "D"),
+        lambda f: f["t"] - np.timedelta64(1, "ns"),
+        lambda f: f["d"].fillna(np.timedelta64(1, "s")),
+        lambda f: f["d"].where(f["b"], np.timedelta64(1, "ms")),
+        lambda f: np.timedelta64(1, "ns") + f["d"],
+        lambda f: np.datetime64("2024-02-29T12:00:00.000000001") <= f["t"],
+        lambda f: np.datetime64("2024-02-29") - f["t"],
+        lambda f: np.int64(200) + f["u"],
+        lambda f: np.float64(10) * f["f"],
+        lambda f: np.array(200) + f["u"],
+        lambda f: True ^ f["b"],
+        lambda f: f["u"].replace({pd.NA: 1, 255: 7}),
+    ],
+)
+def test_values_of_numpy_and_pandas_keep_their_dtypes(of: Any) -> None:
+    """On either side of an operator; numpy takes a timedelta64 for a whole number, and makes an int of nanoseconds."""
+    want = of(TIMES)
+
+    def body() -> pd.Series:
+        return gl.from_local(TIMES).assign(y=of({name: col(name) for name in TIMES})).local()["y"]
+
+    (got,) = World("threads", 1).run(body)
+    pd.testing.assert_series_equal(got, want, check_names=False)
+
+
+def test_values_that_are_none_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"Expected a whole number for periods, got np.timedelta64\(1,'D'\)"):
+        col("t").shift(np.timedelta64(1, "D"))
+    with pytest.raises(ArgumentError, match=r"replace looks for col\('y'\)"):
+        col("x").replace({col("y"): 1})

@@ -97,7 +97,7 @@ def _of_whole(value: Any, schema: Schema) -> Digits | None:
             return _of_whole(value.arguments[0], schema)
         column = schema[value.arguments[0]] if value.operation == "col" and value.arguments[0] in schema else None
         return Digits(20, 0) if column is not None and column.fixed and column.kind == "int" else None
-    if isinstance(value, (bool, np.bool_)):
+    if isinstance(value, (bool, np.bool_, np.timedelta64)):  # to numpy, a timedelta64 is an integer
         return None
     if isinstance(value, (int, np.integer)):
         return _limited(Digits(len(str(abs(int(value)))), 0))

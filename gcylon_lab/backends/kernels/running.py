@@ -146,7 +146,7 @@ def scalar(name: str, value: Any) -> Any:
     """A value that is the same for all rows, as the kernel sees it."""
     if isinstance(value, (bool, np.bool_)):
         return np.bool_(value)
-    if isinstance(value, (int, np.integer)) and -(2**63) <= value < 2**63:
+    if isinstance(value, (int, np.integer)) and hasattr(value, "__index__") and -(2**63) <= value < 2**63:
         return np.int64(value)
     if isinstance(value, (float, np.floating)):
         return np.float64(value)

@@ -17,7 +17,7 @@ from .methods.named_operators import NamedOperators
 from .methods.other_names import instead_of
 from .methods.rolling import Expanding, Rolling
 from .methods.signatures import in_own_words
-from .scalars import check_choice, check_flags, check_single_values, listed_values, whole_number
+from .scalars import check_choice, check_flags, check_single_values, is_missing, listed_values, whole_number
 
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
@@ -172,6 +172,9 @@ class Expression(NamedOperators):
     def __xor__(self, other: Any) -> Expression:
         return self._of_values("xor", self, other)
 
+    def __rxor__(self, other: Any) -> Expression:
+        return self._of_values("xor", other, self)
+
     def __array_ufunc__(self, ufunc: Any, method: builtin_str, *inputs: Any, **options: Any) -> Expression:
         """``np.log(gl.col("x"))``, and operators whose left side is a number of numpy's."""
         name = ufunc.__name__
@@ -185,7 +188,8 @@ class Expression(NamedOperators):
                 advice=f"There are {', '.join(_OF_NUMPY)} and the operators; any other function of rows can be a "
                 "gl.kernel, or runs in map_parts.",
             )
-        given = [one.item() if getattr(one, "ndim", None) == 0 else one for one in inputs]
+        # Of an array without an axis its one value, in the dtype that numpy gave it: nanoseconds would become ints.
+        given = [one[()] if getattr(one, "ndim", None) == 0 else one for one in inputs]
         return self._of_values(f"np.{name}" if name in _OF_NUMPY else _NUMPY_OPERATORS[name], *given)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
@@ -270,7 +274,9 @@ class Expression(NamedOperators):
             raise ArgumentError(f"replace got {values!r}.", advice=advice)
         made = self
         for old, new in values.items():
-            if old is None or old != old:  # missing
+            if isinstance(old, Expression):
+                raise ArgumentError(f"replace looks for {old!r}.", advice="Give values; of columns there is where.")
+            if is_missing(old):
                 made = made.where(self.notna(), new)
             else:
                 made = made.where(self.isna() | (self != old), new)

@@ -98,6 +98,12 @@ def listed_values(name: str, given: Any) -> list[Any]:
     return list(given)
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for a missing one: None, NaN, NaT or NA."""
+    same = value is not None and value == value  # of NA that is NA, which is neither true nor false
+    return type(same).__name__ == "NAType" or not same
+
+
 def check_flags(**flags: bool) -> None:
     """Refuse options that are no bools.
 
@@ -134,7 +140,9 @@ def whole_number(name: str, given: Any, *, least: int | None = None) -> int:
     ArgumentError
         If it is none, or less than the least.
     """
-    if isinstance(given, bool) or not isinstance(given, Integral) or (least is not None and int(given) < least):
+    # To numpy a timedelta64 is a whole number.
+    whole = isinstance(given, Integral) and hasattr(given, "__index__") and not isinstance(given, bool)
+    if not whole or (least is not None and int(given) < least):
         at_least = "" if least is None else f" of at least {least}"
         raise ArgumentError(
             f"Expected a whole number for {name}, got {shown(given)}.", advice=f"Give one{at_least}, such as 3."
