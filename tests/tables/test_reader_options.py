@@ -62,6 +62,10 @@ def test_they_arrive(tmp_path: Path) -> None:
         ({"delimiter": ";;"}, "delimiter=';;' is invalid"),
         ({"header": 0}, "header=0 is invalid. Expected True or False"),
         ({"dtype": int}, "does not say for which columns"),
+        *(
+            ({"dtype": {"price": text}}, r"dtype '.*' of column 'price' cannot be read from text")
+            for text in ("datetime64", "datetime64[D]", "decimal128(5,2)", "float16")
+        ),
         ({"columns": 3}, "Expected column names for columns, got 3"),
     ],
 )

@@ -319,6 +319,31 @@ def test_ones_and_zeros_are_bools_only_where_asked_for(tmp_path: Path, size: int
     assert csv(tmp_path / "x.csv", size, dtype={"a": "bool"})["a"].tolist() == [True, True, False] * 10
 
 
+@SIZES
+def test_ints_in_hexadecimal_are_text_unless_ints_are_asked_for(tmp_path: Path, size: int) -> None:
+    (tmp_path / "x.csv").write_text("a,b,c,0x\n" + '0x10,1,0x1g,"0XAB"\n7,2,3,0\n' * 10)
+    got = csv(tmp_path / "x.csv", size)
+    pd.testing.assert_frame_equal(got, pd.read_csv(tmp_path / "x.csv"))
+    assert csv(tmp_path / "x.csv", size, dtype={"a": "int64"})["a"].tolist() == [16, 7] * 10
+
+
+def test_a_later_int_in_hexadecimal_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    (tmp_path / "b.csv").write_text("a\n0x10\n")
+    with pytest.raises(ReadError, match="b.csv: column 'a' begins as int64 .* hexadecimal") as caught:
+        csv(tmp_path, 1)
+    assert caught.value.advice == "Pass dtype={'a': 'str'}, or the dtype that all of it has."
+
+
+@SIZES
+def test_files_without_names_may_be_empty_but_not_all(tmp_path: Path, size: int) -> None:
+    for name, text in (("a", ""), ("b", "\n"), ("c", "1,x\n"), ("d", ""), ("e", "2,y\n")):
+        (tmp_path / f"{name}.csv").write_text(text)
+    assert csv(tmp_path, size, header=False).to_dict("list") == {"0": [1, 2], "1": ["x", "y"]}
+    with pytest.raises(ReadError, match=r"a.csv is empty: it has no line that shows its columns"):
+        csv([tmp_path / "a.csv", tmp_path / "b.csv"], size, header=False)
+
+
 OFFSETS = ["2024-03-01T09:30:00-04:00", "2024-03-01T09:30:00+06", None, "2024-03-01T09:30:00Z"]
 INSTANTS = ["2024-03-01 13:30", "2024-03-01 03:30", None, "2024-03-01 09:30"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from ...backends.arrow.tables import from_arrow
@@ -48,6 +49,7 @@ from .types import (
 
 _LEAST_BLOCK_BYTES = 4096
 _MOST_COLUMNS = 100_000
+_HEXADECIMAL = re.compile(rb"0[xX][0-9a-fA-F]{1,16}(?![0-9a-zA-Z])")
 CSV_SUFFIXES = tuple(f"{end}{packed}" for end in (".csv", ".tsv", ".txt") for packed in ("", *COMPRESSED))
 NULLS = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
@@ -129,18 +131,21 @@ def plan_csv(
     Raises
     ------
     ReadError
-        If a file is missing or cannot be read, or the first is empty.
+        If a file is missing or cannot be read, or the first is empty; without names of columns, if all are.
     DuplicateColumns
         If a label stands twice.
     """
     storage = storage or Storage()
     files = expand_paths(paths, CSV_SUFFIXES, storage)
     asked = asked_types(dtype, tuple(parse_dates))
-    _, names = _header(files[0], storage, delimiter, header=header, quotes=quotes)
-    require_columns(files[0], names, asked)
-    plan = CsvPlan((), files[0], names, asked, asked, delimiter, header, quotes, storage)
+    quoting = delimiter.encode() if quotes else None
+    # Without names, a file in which nothing stands tells no columns: a rank without rows writes one.
+    first = files[0] if header else next((f for f in files if first_record(f, storage, quoting)[1].strip()), files[0])
+    _, names = _header(first, storage, delimiter, header=header, quotes=quotes)
+    require_columns(first, names, asked)
+    plan = CsvPlan((), first, names, asked, asked, delimiter, header, quotes, storage)
     dates = [name for name in parse_dates if name not in (dtype or {})]
-    with reading(files[0]):
+    with reading(first):
         types = _first_types(files, plan, dates)
     cuttable = [not (newlines_in_values or file.endswith(COMPRESSED)) for file in files]
     sizes = [(file, text_size(file, storage), cut) for file, cut in zip(files, cuttable, strict=True)]
@@ -153,7 +158,7 @@ def _header(path: str, storage: Storage, delimiter: str, *, header: bool, quotes
     quoting = delimiter.encode() if quotes else None
     start, line = first_record(path, storage, quoting)
     if not line.strip():
-        raise ReadError(f"{path} is empty: it has no line that names its columns", path=path)
+        raise ReadError(f"{path} is empty: it has no line that {'names' if header else 'shows'} its columns", path=path)
     if line.startswith((b"PAR1", b"ARROW1")):
         kind, reader = ("parquet", "read_parquet") if line.startswith(b"PAR1") else ("Arrow", "read_ipc")
         raise ReadError(f"{path} is a {kind} file, not a text file", advice=f"Read it with {reader}.", path=path)
@@ -207,6 +212,7 @@ def _types_in(place: Place, block: bytes, names: Sequence[str], plan: CsvPlan, d
     texts = _texts(place, block, names, rounded, plan)
     for name in rounded:
         types[name] = type_of_integers(texts(name)) or types[name]
+    types |= dict.fromkeys(_hexadecimal(place, block, names, found, plan), pa.large_string())
     return {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)} | asked
 
 
@@ -218,6 +224,15 @@ def _texts(
         return lambda name: pa.chunked_array([], pa.string())
     table = _parse(place, block, names, dict.fromkeys(wanted, pa.string()), plan, only=wanted)
     return lambda name: table.column(name).drop_null()
+
+
+def _hexadecimal(place: Place, block: bytes, names: Sequence[str], table: Any, plan: CsvPlan) -> list[str]:
+    """Columns that Arrow took for ints, ``0x10`` among them; as in pandas, they are text unless ints are asked for."""
+    if not (b"0x" in block or b"0X" in block) or not _HEXADECIMAL.search(block):
+        return []
+    ints = [f.name for f in table.schema if pa.types.is_integer(f.type) and f.name not in plan.asked]
+    texts = _texts(place, block, names, ints, plan)
+    return [name for name in ints if pc.any(pc.match_substring(texts(name), "x", ignore_case=True)).as_py()]
 
 
 def _parse(
@@ -342,6 +357,8 @@ def _made(
             value = first_rounded(texts(name))
             if value is not None:
                 raise rounded(piece.path, name, value)
+        for name in _hexadecimal(place, block, names, table, plan):
+            widened(piece.path, plan.types, {name: pa.string()}, "an int in hexadecimal is text")
         if table.num_rows:
             yield table
 
