@@ -340,6 +340,8 @@ def no_item(table: Any, key: Any = None) -> TypeError:
     said = f"{type(table).__name__!r} object has no rows in brackets, and no loop goes over them: "
     if isinstance(key, tuple):
         said += "use t[condition][['a', 'b']], or "
+    elif key is None and len(table.columns) == 1:
+        said += f"one goes over the values of t[{table.columns[0]!r}]; or "
     return TypeError(
         f"{said}use head(n), to_pandas(limit) or to_batches(rows) for rows, t[t.x > 0] for those of a condition, "
         "and columns for the labels"
@@ -447,7 +449,8 @@ def no_function(groups: Any, name: str) -> AttributeError:
     elif name in _OF_GROUPS:
         said += f": use {_OF_GROUPS[name]}"
     elif not name.startswith("_"):
-        own = [one for one in dir(type(groups)) if not one.startswith("_") and not one.endswith("_async")]
-        meant = nearest_label(name, groups._source.columns) or nearest(name, own)
+        own = [one for one in dir(groups) if not one.startswith("_") and not one.endswith("_async")]
+        of_all = getattr(groups, "_groups", groups)  # columns were chosen of these
+        meant = nearest_label(name, of_all._source.columns) or nearest(name, own)
         said += f": did you mean {meant!r}?" if meant else ": dir() of it lists what there is"
     return AttributeError(said, name=name, obj=groups)
