@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.scalars import shown, whole_number
 from ...errors import ArgumentError
+from ...operators.group.reduce import as_float
 from ..verbs.arguments import fitted
 from ..verbs.brackets import Column, check_own
 
@@ -81,7 +83,15 @@ def _even(column: Expression, bins: int, *, right: bool) -> list[float]:
             f"cut of {column!r} with bins={bins} needs the least and greatest value, and this is no column of a table.",
             advice="Give a table's column, as t.x, or edges.",
         )
-    low, high = float(column.min()), float(column.max())
+    low, high = (as_float(one) for one in (column.min(), column.max()))
+    if not math.isfinite(high - low):
+        raise ArgumentError(
+            f"cut of {column!r} with bins={bins} has no even ones between {low:g} and {high:g}.",
+            advice="Give edges, as gl.cut(t.x, [0, 10, 100]).",
+        )
+    if low == high:  # as pandas: one of the bins has it
+        wider = _WIDER * abs(low) or _WIDER
+        return [low - wider + 2 * wider * i / bins for i in range(bins + 1)]
     step = (high - low) / bins
     edges = [low + step * i for i in range(bins)] + [high]
     wider = (high - low) * _WIDER

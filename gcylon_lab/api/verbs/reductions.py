@@ -256,7 +256,7 @@ class ReductionVerbs(Verbs):
         frames = [self._frequencies(others, options)]
         if numbers:
             frames.append(_describe(self._workspace, self._live(), numbers, percentiles, None, None, options))
-        return together(frames, asked)
+        return together(frames, schema, asked)
 
     def _frequencies(self, columns: Sequence[Label], options: RunOptions) -> pd.DataFrame:
         """Collective: all ranks call it. Of columns that hold no numbers: count, unique, top and freq."""

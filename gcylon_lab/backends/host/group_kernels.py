@@ -47,6 +47,7 @@ _MANY_ROWS = 64  # of a group on average: then each is sorted by itself, as nump
 _MASK = 0xFFFFFFFF
 _EXACT = 2**53  # below which a float64 holds every int
 _WHOLE = 2.0 ** (np.finfo(np.longdouble).nmant - 1)  # below which the longest float holds every sum of two ints
+_PART_ERROR = 2.0**-30  # of the way between two values, by which a float says a place between them wrongly
 _NARROW_DIGITS = 18  # any decimal of so many is in 64 bits
 
 
@@ -557,7 +558,11 @@ def _sorted_in_groups(values: npt.NDArray[Any], ids: Int64s, starts: Int64s, cou
 def between(column: Column, below: npt.NDArray[Any], above: npt.NDArray[Any], part: Floats) -> npt.NDArray[Any]:
     """The value at a part of the way between two; ticks stay whole."""
     if column.kind in ("datetime", "timedelta"):
-        further = (above - below) * part
+        way = above - below
+        further = way * part
+        nearest = np.rint(further)
+        # The part is a float whose last digits are off: what is all but a whole number of ticks is one.
+        further = np.where(np.abs(further - nearest) <= way * _PART_ERROR, nearest, further)
         whole = np.floor(further)
         ticks = below + whole.astype(np.int64)
         cut: npt.NDArray[Any] = ticks + ((ticks < 0) & (further > whole))  # towards zero, as pandas does

@@ -20,7 +20,7 @@ from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError, UnsupportedDtype
 from .groupby import shared_checks
-from .reduce import reduced
+from .reduce import as_float, reduced
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,11 +95,14 @@ def most_frequent(table: Any, name: Label, how: dict[str, Any]) -> tuple[Any, An
     return values.iloc[0], int(most)
 
 
-def together(frames: Sequence[pd.DataFrame], columns: Sequence[Label]) -> pd.DataFrame:
+def together(frames: Sequence[pd.DataFrame], schema: Schema, columns: Sequence[Label]) -> pd.DataFrame:
     """What was said of columns of several kinds as one frame, with the rows in pandas' order."""
     import pandas as pd
 
-    described: dict[Any, pd.Series[Any]] = {name: frame[name].dropna() for frame in frames for name in frame.columns}
+    described: dict[Any, pd.Series[Any]] = {name: frame[name] for frame in frames for name in frame.columns}
+    for name in described:
+        if schema[name].kind == "datetime":
+            described[name] = described[name].drop("std", errors="ignore")
     rows = list(dict.fromkeys(row for one in sorted(described.values(), key=len) for row in one.index))
     return pd.DataFrame({name: described[name].reindex(rows) for name in columns})
 
@@ -191,7 +194,7 @@ def _together(schema: Schema, values: dict[str, dict[Label, Any]]) -> pd.DataFra
             dtypes[kind] = _dtype(column, empty[column.name])
         dtype = dtypes[kind]
         series = dtype is None or not isinstance(dtype, np.dtype)
-        one: Any = list(own.values())
+        one: Any = [as_float(value) if column.kind == "decimal" else value for value in own.values()]
         made = pd.Series(one, index=list(own), dtype=dtype) if series else np.array(one, dtype)
         alike.setdefault((tuple(own), place if series else dtype), {})[place] = made
     # Those with fewest rows come first, so that std follows max where the times of a column have none.

@@ -167,6 +167,13 @@ def reduced(
     return made
 
 
+def as_float(value: Any) -> float:
+    """A number as `reduced` gives it as a float; NaN where there is none."""
+    import pandas as pd
+
+    return float("nan") if pd.isna(value) else float(value)
+
+
 def _in_ticks(column: Column) -> bool:
     """Whether a column's std is computed in ticks."""
     return column.kind == "timedelta"
@@ -188,6 +195,8 @@ def _of_nothing(schema: Schema, names: Sequence[Label], one: tuple[str, float]) 
     """What pandas says of columns without rows."""
     frame = pandas_frame(empty_columns(schema.select(names)))
     function, argument = one
+    if function in ("any", "all"):  # which pandas has not of all dtypes
+        return dict.fromkeys(names, function == "all")
     options: dict[str, dict[str, Any]] = {
         "var": {"ddof": int(argument)},
         "std": {"ddof": int(argument)},

@@ -17,7 +17,7 @@ from ...engine.exec.running import run_verb
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError, UnsupportedDtype
-from ..group.reduce import reduced
+from ..group.reduce import as_float, reduced
 from .pair_sums import Floats, summed, values_here
 
 _MOST_BINS = 100_000
@@ -74,9 +74,13 @@ def _edges(operation: Operation, part: Part, column: Label, bins: int | Sequence
     if isinstance(bins, list):
         return np.array(bins, dtype="float64")
     values = reduced(operation, part, [column], [("min", 0.0), ("max", 0.0)])
-    ends = [float(values[one, 0.0][column]) for one in ("min", "max")]
-    low, high = (0.0, 1.0) if np.isnan(ends).any() else ends
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    assert isinstance(bins, int)
-    return np.linspace(low, high, bins + 1)
+    low, high = (as_float(values[one, 0.0][column]) for one in ("min", "max"))
+    try:
+        return np.histogram_bin_edges([], bins, (0.0, 1.0) if np.isnan([low, high]).any() else (low, high))
+    except ValueError:
+        raise agreed(
+            ArgumentError(
+                f"column {column!r} has values from {low:g} to {high:g}, between which there are no {bins} even bins.",
+                advice="Give edges, as bins=[0, 10, 100].",
+            )
+        ) from None

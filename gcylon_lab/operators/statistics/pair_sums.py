@@ -21,7 +21,7 @@ from ...engine.store.views import view_of
 from ...engine.store.workspace import Workspace
 from ...errors import UnsupportedDtype
 from ..group.groupby import shared_checks
-from ..group.reduce import reduced
+from ..group.reduce import as_float, reduced
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def pair_sums(
         with shared_checks():
             _require_numbers(operation, columns)
         means = reduced(operation, part, columns, [("mean", 0.0)])["mean", 0.0]
-        centre = np.array([float(means[name]) for name in columns])
+        centre = np.array([as_float(means[name]) for name in columns])
         sums = summed(operation, _sums(operation, part, columns, np.where(np.isnan(centre), 0.0, centre)))
         found.append(_frame(sums, columns, verb, ddof, min_periods))
         return part

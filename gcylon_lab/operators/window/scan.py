@@ -83,6 +83,7 @@ class _Scan:
             schema = agree_schemas([data.schema, before.schema])
             data = backend.concat([backend.cast(before, schema), backend.cast(data, schema)])
         frame = frame_of(backend, data)
+        there = frame[self._value].notna()
 
         def work() -> Data:
             frame[self._value] = windowed(frame, self._keys, self._value, self._function, {}, dropna=self._dropna)
@@ -90,7 +91,8 @@ class _Scan:
             return rows_of(backend, frame[[self._value]].iloc[skip:])
 
         made = computed(work, lambda: self._what)
-        self._before = rows_of(backend, last_of(frame, self._keys, self._value)[[*self._keys, self._value]])
+        last = last_of(frame, self._keys, self._value, self._function, there)
+        self._before = rows_of(backend, last[[*self._keys, self._value]])
         return made
 
     def look_before(self, part: Part) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...backends.protocol.aggregation import result_column
 from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.schema import Label
 from ...engine.exec.align_schemas import new_label
@@ -85,9 +86,11 @@ class _Making:
         part = self._keep(self._assigned(made))
         narrow = self._keep(chosen(self._workspace, part, {label: name for name, label in labels.items()}, options))
         column = narrow.schema[VALUE]
-        if function in _SUMS and column.kind in ("bool", "int") and column.fixed and column.pandas != "uint64":
-            wide: list[tuple[Label, Expression]] = [(VALUE, col(VALUE).astype("int64"))]
-            narrow = self._keep(assigned(self._workspace, narrow, "assign", wide, options)[0])
+        if function in _SUMS and column.kind in ("bool", "int"):
+            wide = result_column(column, "sum", VALUE).describe()
+            if wide != column.describe():
+                widened: list[tuple[Label, Expression]] = [(VALUE, col(VALUE).astype(wide))]
+                narrow = self._keep(assigned(self._workspace, narrow, "assign", widened, options)[0])
         return narrow
 
     def _assigned(self, columns: list[tuple[Label, Expression]]) -> Part:

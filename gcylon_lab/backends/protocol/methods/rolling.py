@@ -78,8 +78,11 @@ class Expanding:
         self._of, self._periods = of, whole_number("min_periods", min_periods, least=0)
 
     def count(self) -> Any:
-        """How many values are in these rows, as a float."""
-        return self._of.notna().astype("float64").cumsum()
+        """How many values are in these rows, as a float; of fewer rows than values are enough there is no answer."""
+        if self._periods < 2:
+            return self._counted()
+        rows = (self._of.isna() | self._of.notna()).astype("float64").cumsum()
+        return self._counted().where(rows >= self._periods, None)
 
     def sum(self) -> Any:
         """The sum of the values in these rows."""
@@ -87,7 +90,7 @@ class Expanding:
 
     def mean(self) -> Any:
         """The mean of the values in these rows."""
-        return self._enough(self._of.astype("float64").fillna(0.0).cumsum() / self.count())
+        return self._enough(self._of.astype("float64").fillna(0.0).cumsum() / self._counted())
 
     def min(self) -> Any:
         """The least of the values in these rows."""
@@ -97,8 +100,11 @@ class Expanding:
         """The greatest of the values in these rows."""
         return self._enough(self._of.astype("float64").cummax().ffill())
 
+    def _counted(self) -> Any:
+        return self._of.notna().astype("float64").cumsum()
+
     def _enough(self, made: Any) -> Any:
-        return made.where(self.count() >= max(self._periods, 1), None)
+        return made.where(self._counted() >= self._periods, None)
 
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
