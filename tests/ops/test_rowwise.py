@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -425,6 +426,65 @@ def test_values_of_numpy_and_pandas_keep_their_dtypes(of: Any) -> None:
 
     (got,) = World("threads", 1).run(body)
     pd.testing.assert_series_equal(got, want, check_names=False)
+
+
+CHOSEN = pd.DataFrame(
+    {
+        "b": [True, False, False],
+        "u": np.array([1, 2**64 - 1, 2**63], np.uint64),
+        "U": pd.array([1, 2**64 - 1, None], "UInt64"),
+        "I": pd.array([1, 2**63 - 1, None], "Int64"),
+        "f": np.array([1, 0.1, np.nan], np.float32),
+        "t": pd.array(["2024-01-01", "1500-01-01", None], "datetime64[us]"),
+        "z": pd.array(["2024-01-01", "2024-01-02", None], "datetime64[us, Europe/Berlin]"),
+        "c": pd.Categorical(["lo", "hi", None], ["lo", "hi"], ordered=True),
+        "s": pd.array(["é", "", None], "str"),
+        "dec": [Decimal("1.10"), Decimal("99.95"), None],
+    }
+)
+
+
+def chosen(value: Any, name: str) -> pd.Series:
+    def body() -> pd.Series:
+        return gl.from_local(CHOSEN).assign(y=gl.when(col("b")).then(value).otherwise(col(name))).local()["y"]
+
+    (got,) = World("threads", 1).run(body)
+    return got
+
+
+@pytest.mark.parametrize("name", [*"UIftzcs", "dec"])
+def test_no_value_beside_a_column_leaves_it_its_dtype(name: str) -> None:
+    want = CHOSEN[name].where(~CHOSEN["b"], None)
+    pd.testing.assert_series_equal(chosen(None, name), want, check_names=False)
+
+
+@pytest.mark.parametrize("name", ["u", "U", "dec"])
+def test_an_int_beside_a_column_changes_none_of_its_values(name: str) -> None:
+    want = CHOSEN[name].where(~CHOSEN["b"], Decimal("0.00") if name == "dec" else 0)
+    pd.testing.assert_series_equal(chosen(0, name), want, check_names=False)
+
+
+@pytest.mark.parametrize(
+    ("expression", "dtype"),
+    [
+        (col("u").mask(col("b"), -2), "float64"),
+        (col("u").where(~col("b"), col("i")), "float64"),
+        (col("i").where(~col("b"), col("u")), "float64"),
+        (gl.when(col("b")).then(-1).otherwise(col("u")), "float64"),
+        (col("t").mask(col("b"), col("n")), "datetime64[ns]"),
+    ],
+)
+def test_a_dtype_that_values_decide_is_the_same_on_all_ranks(expression: Any, dtype: str) -> None:
+    """Where uint64 meets a negative number, or a time nanoseconds, in rows of one rank alone."""
+
+    def body() -> tuple[str, str]:
+        first = current().rank == 0
+        frame = pd.DataFrame({"u": np.array([1, 2], np.uint64), "i": [-1, 2], "b": [first, False]})
+        late = pd.Timestamp("2024-01-01 00:00:00.000000001")
+        made = gl.from_local(frame.assign(t=late.as_unit("us", round_ok=True), n=late)).assign(y=expression)
+        return made.dtypes["y"], str(made.local()["y"].dtype)
+
+    assert World("threads", 2).run(body) == [(dtype, dtype)] * 2
 
 
 def test_values_that_are_none_are_refused() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import ArgumentError
 from ..protocol.expressions import SYMBOLS, Expression
 from ..protocol.methods.accessors import CALENDAR_ENDS, CALENDAR_UNITS, WEEKDAYS
+from ..protocol.scalars import is_missing
 from ..protocol.schema import Label
 
 _LATER_DAYS = {"MS": 32, "QS": 93, "YS": 367}  # after its first day the next one has begun, and no later one
@@ -70,7 +71,7 @@ def compute(
     if operation == "str.extract":
         return values[0].str.extract(values[1], expand=False)
     if operation == "where" and not hasattr(values[0], "where") and hasattr(values[1], "where"):
-        values[0] = _repeated(values[0], values[1])
+        values[0] = _repeated(values[0], values[1], values[2])
     if operation == "str.replace":
         return values[0].str.replace(values[1], values[2], regex=len(values) > 3)
     if operation.startswith("str."):
@@ -297,9 +298,16 @@ def _piece(texts: Any, separator: str, place: int) -> Any:
     return pieces.str.get(place).astype(texts.dtype)
 
 
-def _repeated(value: Any, like: Any) -> Any:
-    """A series of one value, as long as another."""
-    return type(like)([value]).repeat(len(like)).reset_index(drop=True)
+def _repeated(value: Any, condition: Any, other: Any) -> Any:
+    """A series of one value, to choose by a condition between it and another; in the dtype of the other where a
+    missing value would make objects of all, and an int floats of large ones."""
+    dtype = getattr(other, "dtype", None) if type(condition).__module__.startswith("pandas") else None
+    if is_missing(value):
+        kept = dtype is not None and not (isinstance(dtype, np.dtype) and dtype.kind in "biu")
+    else:
+        kept = str(dtype) in ("uint64", "UInt64") and type(value) is int and 0 <= value < 2**64
+    made = type(condition)([value], dtype=dtype) if kept else type(condition)([value])
+    return made.repeat(len(condition)).reset_index(drop=True)
 
 
 def _are_timedeltas_to_floats(series: Any, dtype: Any) -> bool:

@@ -67,8 +67,8 @@ def digits_of(expression: Any, schema: Schema) -> Digits | None:
     if operation not in (*_ARITHMETIC, "fillna", "where") or len(sides) != 2:
         return None
     left, right = (digits_of(side, schema) or _of_whole(side, schema) for side in sides)
-    decimals = [side for side in sides if digits_of(side, schema) is not None]
-    if left is None or right is None or not decimals or (operation in ("fillna", "where") and sides[0] not in decimals):
+    decimals = [digits_of(side, schema) is not None for side in sides]
+    if left is None or right is None or not any(decimals) or (operation == "fillna" and not decimals[0]):
         return None
     return _limited(_joined(operation, left, right))
 

@@ -6,6 +6,7 @@ and fields of times as floats where a time is missing. What is not listed here c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -85,7 +86,8 @@ def _of_step(operation: str, arguments: tuple[Any, ...], schema: Schema) -> str:
     if operation.startswith("str."):
         return _of_text(operation[4:], first)
     if operation in ("where", "mask"):
-        return first if others[0] == "bool" and _is_wide(arguments[0], schema) and others[1] == first else ""
+        alike = others[0] == "bool" and others[1] == first and _is_wide(arguments[0], schema)
+        return first if alike and _are_of_one_dtype((arguments[0], arguments[2]), schema) else ""
     if operation == "fillna":
         return first if first in ("float", "str") and others[0] == first and _is_wide(arguments[0], schema) else ""
     return ""
@@ -131,6 +133,15 @@ def _of_time(field: str, kind: str) -> str:
     if kind != "time":
         return ""
     return "number" if field in _TIME_NUMBERS else "bool" if field.startswith("is_") else ""
+
+
+def _are_of_one_dtype(expressions: Iterable[Any], schema: Schema) -> bool:
+    """Whether values of one kind that meet stay as they are: uint64 and negative numbers become floats then, and times
+    of two units the finer one."""
+    names = [name for one in expressions if isinstance(one, Expression) for name in one.columns() if name in schema]
+    columns = [schema[name] for name in names]
+    times = {(column.dtype, column.tz) for column in columns if column.kind == "datetime"}
+    return len(times) < 2 and not any(column.dtype is not None and column.dtype.kind == "u" for column in columns)
 
 
 def _is_wide(expression: Any, schema: Schema) -> bool:
