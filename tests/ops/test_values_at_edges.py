@@ -162,3 +162,47 @@ def bins(frame: pd.DataFrame) -> None:
 def test_even_bins_of_values_that_have_none() -> None:
     frame = pd.DataFrame({"i": [1.0, INF, 2.0], "n": pd.array([None] * 3, "Int64"), "x": [2.0] * 3})
     World("threads", 2).run(bins, frame)
+
+
+def near(frame: pd.DataFrame) -> dict[str, list[Any]]:
+    table = table_of(frame)
+    other = table.assign(n=table.n - 2).select(["t", "n", "x"])
+    found = {
+        "times": table.merge_asof(other.drop("n"), "t"),
+        "ints": table.merge_asof(other.drop("t"), "n"),
+        "near": table.merge_asof(other.drop("t"), "n", tolerance=3),
+        "too far": table.merge_asof(other.drop("t"), "n", tolerance=1),
+        "after": table.merge_asof(other.drop("t"), "n", direction="forward", tolerance=2),
+    }
+    return {name: one.to_pandas()["x_y"].tolist() for name, one in found.items()}
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_rows_without_a_time_are_near_none_and_long_ints_are_exact(dtype: str) -> None:
+    numbers = np.array([17 * 10**17 + 1, 17 * 10**17 + 5, 17 * 10**17 + 9, 5], dtype)
+    times = pd.to_datetime([TIMES[0], None, TIMES[2], None])
+    frame = pd.DataFrame({"t": times, "n": numbers, "x": [1.0, 2.0, 3.0, 4.0]})
+    missing = np.nan
+    for found in World("threads", 2).run(near, frame):
+        assert found["times"] == pytest.approx([1, missing, 3, missing], nan_ok=True)
+        assert found["ints"] == found["near"] == [1, 2, 3, 4]
+        assert found["too far"] == pytest.approx([missing] * 4, nan_ok=True)
+        assert found["after"] == pytest.approx([2, 3, missing, missing], nan_ok=True)
+
+
+def no_columns(frame: pd.DataFrame) -> list[tuple[int, int]]:
+    table = table_of(frame)
+    return [table.corr(numeric_only=True).shape, table.cov([]).shape]
+
+
+def test_correlations_of_no_columns() -> None:
+    assert World("threads", 2).run(no_columns, pd.DataFrame({"s": ["a", "b"]}))[0] == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("codes", [[-1, -1, -1, -1], [-1, 0, -1, 0]])
+def test_last_rows_of_groups_without_a_category(codes: list[int]) -> None:
+    frame = pd.DataFrame({"k": pd.Categorical.from_codes(codes, ["a", "b"]), "x": [1.0, 2.0, 4.0, 8.0]})
+    sums = windowed(frame, lambda t: t.groupby("k", dropna=False)["x"].rolling(2, 1).sum(), 2)
+    assert sums.tolist() == ([1, 3, 6, 12] if codes[1] < 0 else [1, 2, 5, 10])
+    sums = windowed(frame, lambda t: t.groupby("k")["x"].rolling(2, 1).sum(), 2)
+    assert sums.isna().tolist() == [code < 0 for code in codes]

@@ -31,9 +31,13 @@ def merge_asof(
     for table in (left, right):
         check_labels([key, *groups], table.columns)
     taken = [*left.columns, *right.columns]
+    held = right.schema[key]
+    exact = ("UInt64" if held.dtype.kind == "u" else "Int64") if held.fixed and held.kind == "int" else None
     row, match, side, near = (new_label(taken, name) for name in ("row", "match", "side", "near"))
     numbered = left.assign({row: lit(1)._window("cumsum") - 1})
-    others = right.assign({match: (lit(1)._window("cumsum") - 1).astype("float64"), near: col(key)})
+    others = right.assign(
+        {match: (lit(1)._window("cumsum") - 1).astype("float64"), near: col(key).astype(exact) if exact else col(key)}
+    )
     first = 0 if allow_exact_matches else 2
     both = numbered.select([*groups, key, row]).assign({side: 1})
     both = both.concat(others.select([*groups, key, match, near]).assign({side: first}))
@@ -43,8 +47,10 @@ def merge_asof(
     if groups:
         found = {name: one.over(groups) for name, one in found.items()}
     pairs = both.assign(found).filter(col(side) == 1)
+    is_near = col(key).notna()  # those without a key come last in the order, after all others
     if tolerance is not None:
-        pairs = pairs.assign({match: col(match).where((col(key) - col(near)).abs() <= tolerance, None)})
+        is_near = is_near & ((col(key) - col(near) if up else col(near) - col(key)) <= tolerance)
+    pairs = pairs.assign({match: col(match).where(is_near, None)})
     pairs = pairs.select([row, match])
     with_match = numbered.join(pairs.astype({row: "int64"}), on=row)
     wanted = others.select([name for name in others.columns if name not in (key, near, *groups)])

@@ -41,7 +41,8 @@ def windowed(
         return _rolled(frame[value], how) if function == "rolling" else _of_all(frame[value], function, how)
     groups = frame.groupby(list(keys), sort=False, dropna=False)
     if function == "rolling":
-        made = _rolled(groups[value], how).reset_index(level=list(range(len(keys))), drop=True).sort_index()
+        numbered = frame[value].groupby(groups.ngroup())  # pandas has no rows for a missing key of categories there
+        made = _rolled(numbered, how).reset_index(level=0, drop=True).sort_index()
     elif function == "cumsum":
         made = _sums_of_groups(frame, groups, value)
     else:

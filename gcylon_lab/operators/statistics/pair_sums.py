@@ -53,7 +53,10 @@ def pair_sums(
             _require_numbers(operation, columns)
         means = reduced(operation, part, columns, [("mean", 0.0)])["mean", 0.0]
         centre = np.array([as_float(means[name]) for name in columns])
-        sums = summed(operation, _sums(operation, part, columns, np.where(np.isnan(centre), 0.0, centre)))
+        mine = (
+            _sums(operation, part, columns, np.where(np.isnan(centre), 0.0, centre)) if columns else np.zeros((4, 0, 0))
+        )
+        sums = summed(operation, mine)
         found.append(_frame(sums, columns, verb, ddof, min_periods))
         return part
 
