@@ -121,7 +121,7 @@ def read_csv(
         Dtypes of columns, as text or as Python's and numpy's types, such as ``"datetime64[us, UTC]"`` for times with
         offsets; those of others come from the first megabytes of the first file.
     parse_dates : str or sequence of str, optional
-        Columns to read as datetimes: of UTC where they have offsets from it.
+        Columns to read as datetimes: of UTC where they have offsets from it, in ns where nanoseconds are written.
     newlines_in_values : bool, default False
         Whether each file goes to one rank whole. Line ends inside quotes need it only where a quoted value of more
         than a MiB lies where a file is split over the ranks, which is an error otherwise.

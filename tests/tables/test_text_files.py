@@ -366,13 +366,25 @@ def test_times_keep_their_offsets(tmp_path: Path, size: int) -> None:
         assert read(path, size)["t"].fillna("").tolist() == [text or "" for text in OFFSETS]
 
 
+@pytest.mark.parametrize("offset", ["", "Z", "+05:30"])
+def test_nanoseconds_of_dates_are_read(tmp_path: Path, offset: str) -> None:
+    texts = [f"2024-03-01 09:30:00{offset}", None, f"1969-12-31 23:59:59.000000001{offset}"]
+    want = pd.Series(pd.to_datetime(texts, format="ISO8601", utc=bool(offset)).as_unit("ns"), name="t")
+    for read, path in written_times(tmp_path, texts):
+        pd.testing.assert_series_equal(read(path, 2, parse_dates=["t"])["t"], want)
+
+
 @pytest.mark.parametrize(
     ("texts", "options", "words"),
     [
         (["2024-01-01T10:00:00", "2024-01-01T10:00:00+02:00"], {"parse_dates": ["t"]}, "'datetime64[us, UTC]'"),
         (["2024-01-01T10:00:00+02:00", "2024-01-01T10:00:00"], {"parse_dates": ["t"]}, "'datetime64[us]'"),
         (["2024-01-01T10:00:00", "9999-12-31"], {"dtype": {"t": "datetime64[ns]"}}, "'datetime64[us]'"),
-        (["2024-01-01T10:00:00", "2024-01-01T10:00:00.123456789"], {"parse_dates": ["t"]}, "'datetime64[ns]'"),
+        (
+            ["2024-01-01T10:00:00", "2024-01-01T10:00:00.123456789"],
+            {"dtype": {"t": "datetime64[us]"}},
+            "'datetime64[ns]'",
+        ),
         (["2024-01-01T10:00:00", "31/12/2020", "30/12/2020", "29/12/2020"], {"parse_dates": ["t"]}, "of parse_dates"),
     ],
 )

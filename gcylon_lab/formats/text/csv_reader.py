@@ -115,7 +115,7 @@ def plan_csv(
         Where the first megabytes do not tell.
     parse_dates : sequence of str
         Columns that are times; they become datetime64[us], or datetime64[us, UTC] where the first one has an offset
-        from UTC. Others that look so stay text, as in pandas.
+        from UTC, and [ns] where the first megabytes have nanoseconds. Others that look so stay text, as in pandas.
     newlines_in_values : bool
         Whether each file goes to one rank whole. Line ends inside quotes are known without it, but where a file is
         split over the ranks inside a quoted value of more than a MiB.

@@ -84,7 +84,7 @@ def plan_json(
         Where the first megabytes do not tell, and for columns that they do not have.
     parse_dates : sequence of str
         Columns that are times; they become datetime64[us], or datetime64[us, UTC] where the first one has an offset
-        from UTC.
+        from UTC, and [ns] where the first megabytes have nanoseconds.
     storage : Storage, optional
         How URLs are reached.
 

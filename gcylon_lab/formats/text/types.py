@@ -19,6 +19,7 @@ from ...errors import ArgumentError, ReadError
 Types = dict[str, Any]  # column name to Arrow type
 _DATES = pa.timestamp("us")
 _WITH_OFFSET = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
+_NANOSECONDS = r":\d\d\.\d{7,9}(Z|[+-]|$)"
 _EXACT = 2.0**53  # up to here a float64 holds every int
 _SURE_DIGITS = 15
 _INTEGER = r"^[+-]?[0-9]+$"
@@ -59,7 +60,8 @@ def _asked(name: str, text: str) -> Any:
 
 
 def with_offsets(asked: Types, dates: Iterable[str], texts: Callable[[str], Any]) -> Types:
-    """Types asked for, where columns of dates whose first value has an offset from UTC are times in UTC.
+    """Types asked for, where columns of dates whose first value has an offset from UTC are times in UTC, and those in
+    which nanoseconds are written count these.
 
     Parameters
     ----------
@@ -69,7 +71,12 @@ def with_offsets(asked: Types, dates: Iterable[str], texts: Callable[[str], Any]
     texts : callable
         Gives the values of a column that are there, as text.
     """
-    return asked | {name: pa.timestamp("us", "UTC") for name in dates if _has_offset(texts(name))}
+    return asked | {name: _type_of_dates(texts(name)) for name in dates}
+
+
+def _type_of_dates(texts: Any) -> Any:
+    finer = pc.any(pc.match_substring_regex(texts, _NANOSECONDS)).as_py()
+    return pa.timestamp("ns" if finer else "us", "UTC" if _has_offset(texts) else None)
 
 
 def _has_offset(texts: Any) -> bool:
