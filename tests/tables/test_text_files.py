@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -472,6 +473,23 @@ def test_a_name_twice_is_told_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,a\n1,2\n")
     with pytest.raises(DuplicateColumns, match=r"x\.csv: the label 'a' names 2 columns"):
         csv(tmp_path, 1)
+
+
+def test_json_lines_with_few_of_the_columns_take_memory_in_bounds(tmp_path: Path) -> None:
+    """Each column takes some in every line, also where that does not name it."""
+    first = json.dumps({f"c{i}": i if i % 2 else "x" for i in range(60)})
+    (tmp_path / "x.jsonl").write_text(f"{first}\n" + '{"c1": 1}\n{}\n' * 100_000)
+    own, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(own)
+    try:
+        (plan,) = plan_json(tmp_path, 1)
+        assert own.max_memory() < 40 * 2**20
+        own = pa.proxy_memory_pool(before)
+        pa.set_memory_pool(own)
+        rows = sum(piece.rows for piece in read_json_chunks(plan, max_bytes=16 * 2**20))
+    finally:
+        pa.set_memory_pool(before)
+    assert rows == 200_001 and own.max_memory() < 24 * 2**20
 
 
 def test_json_with_blank_lines_and_keys_twice(tmp_path: Path) -> None:

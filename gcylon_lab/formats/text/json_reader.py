@@ -40,8 +40,8 @@ from .types import (
 _LOOKED_AT = 100
 _DEEPEST = 200
 _STEP = 1 << 20  # bytes that are looked at for brackets at once
-_CELL_BYTES = 8  # of a value in memory, also where a line does not have it
-_INFERRED_BYTES = 32 * 1024**2
+_CELL_BYTES = 16  # of a value in memory, also where a line does not have it
+_INFERRED_BYTES = 16 * 1024**2
 _INFERRED_FIRST = 8 * 1024
 _ONE_A_LINE = (
     "Each line has to be one JSON object: write it so, for example with jq -c, or with to_json(orient='records', "
