@@ -15,7 +15,7 @@ import pytest
 from engines import on_gpus, pytest_generate_tests  # noqa: F401
 from worlds import World
 
-from gcylon_lab.memory.nvml import count_gpus
+from gcylon_lab.memory.nvml import visible_gpus
 from gcylon_lab.profiling import set_recorder
 from gcylon_lab.runtime.context import opened
 
@@ -105,12 +105,14 @@ def unit_of(nodeid: str) -> str:
 
 def without_gpus(config: pytest.Config) -> bool:
     """Whether tests of GPUs are left out: this machine has none, and they were not asked for by their mark."""
-    return "gpu" not in (config.getoption("markexpr") or "") and not count_gpus()
+    return "gpu" not in (config.getoption("markexpr") or "") and not visible_gpus()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Say whether tests of GPUs are among those that run."""
-    return "GPUs: none here, so tests marked gpu are left out" if without_gpus(config) else f"GPUs: {count_gpus()}"
+    return (
+        "GPUs: none here, so tests marked gpu are left out" if without_gpus(config) else f"GPUs: {len(visible_gpus())}"
+    )
 
 
 @pytest.hookimpl(trylast=True)

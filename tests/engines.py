@@ -46,9 +46,9 @@ def on_gpus(request: pytest.FixtureRequest) -> Iterator[None]:
     if alone is not None:
         pytest.skip(f"for CPU ranks alone: {alone.args[0] if alone.args else 'GPU ranks have no counterpart'}")
     from gcylon_lab.memory.device import why_unavailable
-    from gcylon_lab.memory.nvml import count_gpus
+    from gcylon_lab.memory.nvml import visible_gpus
 
-    if not count_gpus() or why_unavailable():
+    if not visible_gpus() or why_unavailable():
         pytest.skip("there is no GPU that can be used")
     worlds.ENGINE = "gpu"
     try:

@@ -210,10 +210,10 @@ def on_rank(folder: str) -> None:
     socket.gethostname = lambda: mine  # type: ignore[assignment]
     os.environ |= {"NCCL_HOSTID": mine, "NCCL_DEBUG_FILE": f"{folder}/nccl.{rank}.%p"}
     import gcylon_lab as gl
-    from gcylon_lab.memory.nvml import count_gpus
+    from gcylon_lab.memory.nvml import visible_gpus
 
     hosts = [host_of(r, size) for r in range(size)]
-    own_gpus = count_gpus() >= size // 2  # of the ranks of a host
+    own_gpus = len(visible_gpus()) >= size // 2  # of the ranks of a host
     by_pair = (PEER_NCCL if own_gpus else PEER_HOST) if size > 2 else "NCCL"
     wanted = {"auto": by_pair, "peer+host": PEER_HOST if size > 2 else "host memory", "host": "host memory"}
     if own_gpus:

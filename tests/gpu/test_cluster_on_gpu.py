@@ -27,9 +27,9 @@ from on_ranks import agree, arm, disarm, rank_1_raises, shuffle_on_and_on, shuff
 import gcylon_lab as gl
 from gcylon_lab.errors import ClusterDegraded, GcylonError, RankError, RankLost, Revoked
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.nvml import count_gpus
+from gcylon_lab.memory.nvml import visible_gpus
 
-RANKS = max(2, count_gpus())
+RANKS = max(2, len(visible_gpus()))
 STRATEGIES = ("direct", "chunked", "staged")
 PROMISED_S = 5.0
 ROUTES = {"peer": "peer puts", "nccl": "NCCL", "host": "host memory"}
@@ -38,7 +38,7 @@ SMALL_CHUNKS = gl.GcylonConfig(chunk_size_bytes="1MiB", min_chunk_rows=64)
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.mpi,
-    pytest.mark.skipif(not count_gpus() or bool(why_unavailable()), reason="there is no GPU that can be used"),
+    pytest.mark.skipif(not visible_gpus() or bool(why_unavailable()), reason="there is no GPU that can be used"),
 ]
 
 
@@ -46,7 +46,7 @@ pytestmark = [
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[gl.Cluster]:
     """A rank for each GPU; rows travel by each route in turn."""
     route = request.param
-    if route == "nccl" and count_gpus() < RANKS:
+    if route == "nccl" and len(visible_gpus()) < RANKS:
         pytest.skip("NCCL wants a GPU for each rank")
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     environment = {"GCYLON_TRANSPORT": "auto" if route == "peer" else route, "PYTHONPATH": os.pathsep.join(paths)}
@@ -106,7 +106,7 @@ def test_the_choice_is_shown_with_its_reason(lab: gl.Cluster) -> None:
     log = lab._session.launcher.output()
     assert f"rank 1, {lab.ranks[1].device}: GPU engines, because" in log and f"rows travel by {route}" in log
     gpus = {record.device for record in lab.ranks}
-    assert len(gpus) == min(RANKS, count_gpus()), "ranks do not have a GPU each"
+    assert len(gpus) == min(RANKS, len(visible_gpus())), "ranks do not have a GPU each"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

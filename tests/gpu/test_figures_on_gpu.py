@@ -13,12 +13,12 @@ import pytest
 
 from gcylon_lab.cluster.launch.mpiexec import find_mpiexec
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.nvml import count_gpus
+from gcylon_lab.memory.nvml import visible_gpus
 
 PROGRAM = Path(__file__).with_name("figures_on_gpu.py")
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not count_gpus() or bool(why_unavailable()), reason="there is no GPU that can be used"),
+    pytest.mark.skipif(not visible_gpus() or bool(why_unavailable()), reason="there is no GPU that can be used"),
 ]
 
 
@@ -54,8 +54,8 @@ def check(row: dict[str, Any], record: dict[str, Any], route: str) -> None:
 
 @pytest.mark.parametrize("ranks, route", [(2, "peer"), (2, "host"), (2, "nccl")])
 def test_transfers_are_timed_and_gpus_are_counted_once(ranks: int, route: str) -> None:
-    if route == "nccl" and count_gpus() < ranks:
-        pytest.skip(f"NCCL wants a GPU a rank, and there are {count_gpus()}")
+    if route == "nccl" and len(visible_gpus()) < ranks:
+        pytest.skip(f"NCCL wants a GPU a rank, and there are {len(visible_gpus())}")
     found = run(ranks, route)
     for row in found["ranks"]:
         record = next(r for r in found["operations"][row["rank"]] if r["number"] == row["number"])
@@ -65,7 +65,7 @@ def test_transfers_are_timed_and_gpus_are_counted_once(ranks: int, route: str) -
         assert {row["hidden"] for row in found["ranks"] if row["strategy"] in ("direct", "chunked")} == {0.0}
     gpus = found["gpus"]
     assert sorted(rank for gpu in gpus for rank in gpu["ranks"]) == list(range(ranks))
-    assert len(gpus) == len({gpu["uuid"] for gpu in gpus}) == min(ranks, count_gpus())
+    assert len(gpus) == len({gpu["uuid"] for gpu in gpus}) == min(ranks, len(visible_gpus()))
     for gpu in gpus:
         assert gpu["used_bytes"] == gpu["held_bytes"] + gpu["outside_bytes"] and gpu["outside_bytes"] > 0
         assert max(told for told in gpu["utilisation"] if told is not None) <= 100

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.nvml import count_gpus
+from gcylon_lab.memory.nvml import visible_gpus
 
 PROGRAM = Path(__file__).with_name("hosts_on_gpu.py")
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.timeout(420),
-    pytest.mark.skipif(not count_gpus() or bool(why_unavailable()), reason="there is no GPU that can be used"),
+    pytest.mark.skipif(not visible_gpus() or bool(why_unavailable()), reason="there is no GPU that can be used"),
 ]
 
 

@@ -6,12 +6,12 @@ import pytest
 from programs import right_on_gpus
 
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.nvml import count_gpus
+from gcylon_lab.memory.nvml import visible_gpus
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.timeout(300),  # four ranks that share a GPU with other programs took 120 s and more
-    pytest.mark.skipif(not count_gpus() or bool(why_unavailable()), reason="there is no GPU that can be used"),
+    pytest.mark.skipif(not visible_gpus() or bool(why_unavailable()), reason="there is no GPU that can be used"),
 ]
 
 

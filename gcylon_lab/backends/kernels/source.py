@@ -9,7 +9,6 @@ import ast
 import builtins
 import inspect
 import itertools
-import keyword
 import textwrap
 import threading
 from collections.abc import Callable
@@ -295,11 +294,6 @@ def without_numbers(text: str) -> str:
             return ast.Name("…")
 
     return ast.unparse(Hidden().visit(_parse(text, mode="eval")))
-
-
-def is_name(text: str) -> bool:
-    """Whether a text can be a parameter's name."""
-    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 # ---- as a function of whole columns

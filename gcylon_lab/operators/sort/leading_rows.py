@@ -13,7 +13,7 @@ from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.sorting import SortKey
 from ...engine.exchange.steps import local_plan
-from ...engine.exec.invocation import AUTO, Request, RunOptions
+from ...engine.exec.invocation import AUTO, Request
 from ...engine.exec.keys import check_keys
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
@@ -35,7 +35,6 @@ def leading_rows(
     by: Sequence[Label],
     *,
     ascending: bool,
-    options: RunOptions = AUTO,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Of this rank's rows the first ``n`` by their keys, or a few more, in any order;
     equal ones are in theirs."""
@@ -51,7 +50,7 @@ def leading_rows(
         return result
 
     arguments = {"n": n, "by": list(by), "ascending": ascending}
-    return run_operation(workspace, Request("leading_rows", arguments, part, options, check), body)
+    return run_operation(workspace, Request("leading_rows", arguments, part, AUTO, check), body)
 
 
 class _Leading:

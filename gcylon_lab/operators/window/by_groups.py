@@ -155,7 +155,7 @@ class Windows:
         up = [True] * len(keys) + [ascending]
         ordered = self._keep(sort_values(workspace, counted, [*keys, VALUE], ascending=up, options=options)[0])
         steps = self._assigned(ordered, {"rows": lit(1) if method == "dense" else col("rows")})
-        upto = self._running(steps, "rows")
+        upto = self._running(steps)
         both = self._keep(beside(workspace, steps, self._renamed(upto, {"rows": "upto"}), options))
         last = col("upto").astype("float64")
         rank: Expression = {
@@ -199,9 +199,7 @@ class Windows:
         up = [True] * len(keys) + [ascending]
         ordered = self._keep(sort_values(workspace, part, [*keys, VALUE], ascending=up, options=options)[0])
         steps = self._assigned(ordered, {"rows": col(VALUE).notna().astype("int64")})
-        both = self._keep(
-            beside(workspace, steps, self._renamed(self._running(steps, "rows"), {"rows": "upto"}), options)
-        )
+        both = self._keep(beside(workspace, steps, self._renamed(self._running(steps), {"rows": "upto"}), options))
         rank: Expression = col("upto").astype("float64")
         if pct:
             both, total = self._with_total(both)
@@ -209,12 +207,10 @@ class Windows:
         made = self._assigned(both, {VALUE: rank.where(col("rows") == 1, None)})
         return self._back(self._select(made, [ROW, VALUE]), rows)
 
-    def _running(self, part: Part, name: Label) -> Part:
-        """The sums of a column up to each row, by groups."""
-        narrow = self._select(part, [*self._keys, name])
-        return self._keep(
-            scan(self._workspace, narrow, self._keys, name, "cumsum", dropna=self._dropna, options=self._options)
-        )
+    def _running(self, part: Part) -> Part:
+        """The sums of `rows` up to each row, by groups."""
+        narrow, keys, options = self._select(part, [*self._keys, "rows"]), self._keys, self._options
+        return self._keep(scan(self._workspace, narrow, keys, "rows", "cumsum", dropna=self._dropna, options=options))
 
     # ---- parts that were made
 

@@ -93,17 +93,15 @@ def empty_note(text: str, theme: Theme) -> dict[str, Any]:
     }
 
 
-def corner_note(
-    text: str, theme: Theme, *, colour: str | None = None, x: float = 1.0, y: float = 1.0
-) -> dict[str, Any]:
-    """Return a short text within the panel, at its upper right unless told."""
+def corner_note(text: str, theme: Theme, *, colour: str | None = None, y: float = 1.0) -> dict[str, Any]:
+    """Return a short text within the panel, at its right, above unless told."""
     return {
         "text": text,
         "xref": "x domain",
         "yref": "y domain",
-        "x": x,
+        "x": 1.0,
         "y": y,
-        "xanchor": "right" if x > 0.5 else "left",
+        "xanchor": "right",
         "yanchor": "top" if y > 0.5 else "bottom",
         "showarrow": False,
         "font": {"size": 11, "color": colour or theme.faint},

@@ -115,9 +115,9 @@ def _passed(times: Floats, edges: Floats) -> Floats:
     return passed
 
 
-def grid_of(view: View, cells: int = _CELLS) -> Floats:
+def grid_of(view: View) -> Floats:
     """Return where the cells begin and end that a map over the view's time has."""
-    return np.linspace(view.start_s, max(view.end_s, view.start_s + 1e-3), cells + 1)
+    return np.linspace(view.start_s, max(view.end_s, view.start_s + 1e-3), _CELLS + 1)
 
 
 def spans_of(view: View) -> dict[int, Spans]:
