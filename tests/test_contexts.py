@@ -62,7 +62,7 @@ def test_after_one_is_closed_spans_belong_to_the_other(two: Any) -> None:
 
 
 def leave_at_once(rank: int) -> int:
-    from gcylon_lab.comm import mpi_leaving
+    from gcylon_lab.comm import mpi
 
     context = gl.current()
     table = gl.from_local(pd.DataFrame({"k": [context.rank]}))
@@ -70,13 +70,13 @@ def leave_at_once(rank: int) -> int:
     if context.rank == rank:
         context.close()
         return rows
-    before, mpi_leaving._GRACE_S = mpi_leaving._GRACE_S, 0.1
+    before, mpi._GRACE_S = mpi._GRACE_S, 0.1
     try:
         with pytest.raises(RankLost, match="of a context that rank .*1.* left"):
             table.count_rows()
         context.recover()
     finally:
-        mpi_leaving._GRACE_S = before
+        mpi._GRACE_S = before
     return rows
 
 
@@ -94,8 +94,8 @@ ENDS_EARLY = """
 import sys
 import pandas as pd
 import gcylon_lab as gl
-from gcylon_lab.comm import mpi_leaving
-mpi_leaving._GRACE_S = 0.1
+from gcylon_lab.comm import mpi
+mpi._GRACE_S = 0.1
 context = gl.initialize(sample_hz=0)
 table = gl.from_local(pd.DataFrame({"k": [context.rank]}))
 if context.rank == 1:

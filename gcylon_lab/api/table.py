@@ -11,9 +11,8 @@ from ..backends.protocol.column import shown_labels
 from ..backends.protocol.schema import Schema
 from ..engine.exec.remote_write import has_missing, null_columns
 from ..engine.plan.plan import Plan, Words
-from ..engine.store.column_widths import column_row_bytes
-from ..engine.store.part import Part, Partitioning
-from ..engine.store.uses import external_bytes
+from ..engine.store.aliasing import external_bytes
+from ..engine.store.part import Part, Partitioning, column_row_bytes
 from ..errors import ArgumentError, GcylonError
 from ..memory.tiers.kept_copies import ALSO
 from ..operators.rowwise.chain import Chain, Made, Step, extended, made, made_alone

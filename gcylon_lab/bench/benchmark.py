@@ -15,8 +15,7 @@ from ..units import format_rate, format_seconds
 from ..whole_files import write_whole
 from .harness.comparison import Comparison, compare
 from .harness.formats import FORMATS, Cells
-from .harness.machine import machine
-from .harness.measurement import Measurement, found_in
+from .harness.measurement import Measurement, found_in, machine
 from .harness.scaling import Scaling, scaling
 from .harness.statistics import CONFIDENCE, RESAMPLES, SEED
 

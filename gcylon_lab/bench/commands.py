@@ -138,29 +138,38 @@ def _case(arguments: argparse.Namespace) -> Any:
 
 def _shuffle(arguments: argparse.Namespace) -> int:
     from .harness.reports import format_shuffle
-    from .verbs.shuffle import PEERS, run
 
-    return _finish(arguments, run(_case(arguments), _peers(arguments, PEERS)), format_shuffle)
+    return _take_turns(arguments, "shuffle", format_shuffle)
 
 
 def _sort(arguments: argparse.Namespace) -> int:
     from .harness.reports import format_shuffle
-    from .harness.sort_cases import SortCase
-    from .verbs.sort import PEERS, run
 
-    case = _case(arguments)
-    case = SortCase(ranks=case.ranks, rows=case.rows, repeats=case.repeats, warmup=case.warmup)
-    return _finish(arguments, run(case, _peers(arguments, PEERS)), format_shuffle)
+    return _take_turns(arguments, "sort", format_shuffle)
 
 
 def _groupby(arguments: argparse.Namespace) -> int:
-    from .verbs.groupby import PEERS, GroupbyCase, format_groupby, run
+    from .verbs.groupby import format_groupby
+
+    return _take_turns(arguments, "groupby", format_groupby, keys=max(1, arguments.keys))
+
+
+def _join(arguments: argparse.Namespace) -> int:
+    from .verbs.join import format_join
+
+    return _take_turns(arguments, "join", format_join)
+
+
+def _take_turns(arguments: argparse.Namespace, verb: str, show: Callable[[Report], str], **more: int) -> int:
+    from .verbs.turns import CASES, PEERS, run
 
     given = _case(arguments)
-    case = GroupbyCase(
-        ranks=given.ranks, rows=given.rows, repeats=given.repeats, warmup=given.warmup, keys=max(1, arguments.keys)
-    )
-    return _finish(arguments, run(case, _peers(arguments, PEERS)), format_groupby)
+    case = CASES[verb](ranks=given.ranks, rows=given.rows, repeats=given.repeats, warmup=given.warmup, **more)
+    if verb == "join":
+        peers = () if arguments.no_peers else PEERS[verb]
+    else:
+        peers = _peers(arguments, PEERS[verb])
+    return _finish(arguments, run(verb, case, peers), show)
 
 
 def _peers(arguments: argparse.Namespace, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -213,14 +222,6 @@ def _files(arguments: argparse.Namespace) -> int:
         **chosen,
     )
     return _finish(arguments, run(case, peer=not arguments.no_peers), format_files)
-
-
-def _join(arguments: argparse.Namespace) -> int:
-    from .verbs.join import PEERS, JoinCase, format_join, run
-
-    given = _case(arguments)
-    case = JoinCase(ranks=given.ranks, rows=given.rows, repeats=given.repeats, warmup=given.warmup)
-    return _finish(arguments, run(case, () if arguments.no_peers else PEERS), format_join)
 
 
 def _profiling(arguments: argparse.Namespace) -> int:

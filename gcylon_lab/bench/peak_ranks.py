@@ -14,7 +14,7 @@ import gcylon_lab as gl
 from .harness.cases import KEY, ShuffleCase
 from .harness.checks import check_ranks, count_and_sum, high_water_bytes, reset_high_water
 from .harness.worker_processes import Answer, serve
-from .verbs.shuffle_ours import local_columns
+from .verbs.ours import local_columns
 
 _PIECE_ROWS = 2**17
 

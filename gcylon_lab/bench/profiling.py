@@ -24,7 +24,7 @@ def run(case: ShuffleCase) -> dict[str, Any]:
         ``median_share`` of the median repetition.
     """
     shares, rows = [], []
-    with mpi_contender("ours", "gcylon_lab.bench.verbs.shuffle_ours", case.ranks, str(case.rows)) as contender:
+    with mpi_contender("ours", "gcylon_lab.bench.verbs.ours", case.ranks, "shuffle", str(case.rows)) as contender:
         for repeat in range(case.warmup + case.repeats):
             answers = contender.step(repeat=repeat, variant="auto", check_keys=False)
             if repeat >= case.warmup:

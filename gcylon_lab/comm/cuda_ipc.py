@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import CommError
-from .all_ok import first_failure
 from .device_overlay import QueuedOverlay
 from .device_waits import DeviceWaits
-from .transport import Int64s, Receive, Send, Transport, Window
+from .transport import Int64s, Receive, Send, Transport, Window, first_failure
 
 
 class PeerTransport(QueuedOverlay):

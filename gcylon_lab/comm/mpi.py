@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,6 @@ from mpi4py import MPI
 
 from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
 from .message_split import DEFAULT_MESSAGE_BYTES, copy_to_self, goes_together, share_by_exchange, split_view
-from .mpi_leaving import ShutdownNotice
 from .transport import INTERRUPTED, Int64s, PlainWindows, Receive, Send, Window
 from .two_levels import MOST_DIRECT, Groups, gather_numbers, group
 
@@ -418,3 +419,66 @@ def _rank_left(left: list[int], rank: int) -> RankLost:
 def _rank_lost(lost: list[int], rank: int) -> RankLost:
     names = ", ".join(map(str, lost))
     return RankLost(f"The process of rank {names} is gone.", advice="Restart the ranks.", rank=rank, lost_ranks=lost)
+
+
+_TAG = 9
+# Its last messages may still be under way when a rank says that it leaves.
+_GRACE_S = 2.0
+
+_open: weakref.WeakSet[ShutdownNotice] = weakref.WeakSet()
+
+
+class ShutdownNotice:
+    """What the ranks of one communicator know of each other's end.
+
+    A rank that has left answers no more, and under ``mpiexec`` nothing else tells those that wait for it.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        Carries the messages of all transfers, so that what a rank sent before it left comes before.
+    """
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self._comm = comm
+        self._heard: dict[int, float] = {}
+        self._told: list[MPI.Request] = []
+        self._process = os.getpid()
+        _open.add(self)
+
+    def leave(self) -> None:
+        """Tell all others that this rank takes part no more; waits for nobody. Idempotent."""
+        if self not in _open:
+            return
+        _open.discard(self)
+        if MPI.Is_finalized() or os.getpid() != self._process:
+            return  # a fork of this process is no rank
+        try:
+            for rank in set(range(self._comm.Get_size())) - {self._comm.Get_rank()}:
+                self._told.append(self._comm.Isend([b"", MPI.BYTE], rank, _TAG))
+        except MPI.Exception:
+            pass  # of a rank that is gone
+
+    def heard(self) -> list[int]:
+        """Which ranks have said that they leave."""
+        status = MPI.Status()
+        try:
+            while self._comm.Iprobe(MPI.ANY_SOURCE, _TAG, status):
+                self._comm.Recv([bytearray(), MPI.BYTE], status.Get_source(), _TAG)
+                self._heard[status.Get_source()] = time.monotonic()
+        except MPI.Exception:
+            pass  # of a rank that is gone
+        return sorted(self._heard)
+
+    def gone(self, awaited: Iterable[int]) -> bool:
+        """Whether one of the ranks that are waited for said some time ago that it leaves."""
+        if not self.heard():
+            return False
+        until = time.monotonic() - _GRACE_S
+        return any(self._heard.get(rank, until) < until for rank in awaited)
+
+
+@atexit.register
+def _leave_all() -> None:
+    for leaving in list(_open):
+        leaving.leave()

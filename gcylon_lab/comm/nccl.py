@@ -6,11 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..errors import CommError, GcylonError
-from .all_ok import first_failure
 from .device_overlay import QueuedOverlay
 from .device_waits import DeviceWaits
 from .message_split import split_view
-from .transport import Receive, Send, Transport, Window
+from .transport import Receive, Send, Transport, Window, first_failure
 
 _UINT8 = 1  # ncclUint8
 _MESSAGE_BYTES = 2**30

@@ -30,7 +30,6 @@ from .filesystems import Storage, is_url, reading
 from .in_memory import InMemory
 from .ipc_messages import MAGIC, Metadata, is_native, message_at, messages, reader_of
 from .read_plans import Paths, RowPiece, expand_paths, spread_rows
-from .sound_arrays import require_sound
 
 Int64s = npt.NDArray[np.int64]
 
@@ -578,3 +577,38 @@ def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[t
                 batch, at = next(batches), at + 1
                 _require_sound(batch)  # before anything uses it
         yield piece.path, before + piece.start, batch.slice(piece.start, piece.stop - piece.start), False
+
+
+def require_sound(array: Any, *, in_order: bool = False) -> None:
+    """Look at an array as `Array.validate(full=True)` does. Arrow looks at texts one by one, which takes several times
+    longer where all are ASCII.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+    in_order : bool, default False
+        Whether offsets of texts are known to be so already, from the first to the last.
+
+    Raises
+    ------
+    pa.ArrowInvalid
+    """
+    type_ = array.type
+    wide = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
+    if wide or pa.types.is_string(type_) or pa.types.is_binary(type_):
+        array.validate()
+        if _is_ascii(array, np.dtype(np.int64 if wide else np.int32), in_order=in_order):
+            return
+    array.validate(full=True)
+
+
+def _is_ascii(array: Any, dtype: np.dtype[Any], *, in_order: bool) -> bool:
+    """Whether texts lie one after the other in memory that is there, and are all ASCII."""
+    valid, offsets, chars = array.buffers()
+    if valid is not None or offsets is None or chars is None or not len(array):
+        return False  # how many are missing is to be looked at too
+    ends = np.frombuffer(offsets, dtype, len(array) + 1, array.offset * dtype.itemsize)
+    first, last = int(ends[0]), int(ends[-1])
+    if not 0 <= first <= last <= chars.size or not (in_order or (ends[1:] >= ends[:-1]).all()):
+        return False
+    return first == last or bool(np.frombuffer(chars, np.int8, last - first, first).min() >= 0)

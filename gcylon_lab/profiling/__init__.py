@@ -14,10 +14,9 @@ from .events import (
     categories,
 )
 from .gpus import GpuProbe, GpuSample, GpuSeries, gpus_of
-from .report import format_summary, phase_order, summary
+from .report import by_span, format_summary, phase_order, summary
 from .sampler import Sample, Sampler, read_rss_bytes
 from .snapshot import RankSnapshot, merge, record_as_dict, take_snapshot
-from .span_times import by_span
 from .spans import Span, current_operation, current_recorder, mark, operation, recording, set_recorder, span
 from .trace import chrome_trace, write_chrome_trace
 

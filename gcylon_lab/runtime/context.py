@@ -17,7 +17,7 @@ from ..comm.single import SingleTransport
 from ..comm.threads import ThreadsWorld
 from ..comm.transport import Transport
 from ..config import GcylonConfig, read_settings, warn_of_unread
-from ..engine.store.uses import by_use
+from ..engine.store.aliasing import by_use
 from ..engine.store.workspace import Workspace
 from ..errors import ArgumentError, CommError, ConfigError, GcylonError
 from ..memory.tiers.bandwidth import CopyRates, pinned_rates
@@ -27,8 +27,7 @@ from ..profiling.clock import estimate_offset_ns
 from ..profiling.sampler import DEFAULT_HZ, Sample, checked_hz, read_rss_bytes
 from ..profiling.snapshot import RankSnapshot, take_snapshot
 from .devices import bind_gpu, equip, gpu_probe
-from .memory_info import memory_info
-from .pools import pools_of, trim
+from .memory_info import memory_info, pools_of, trim
 from .posts import Messages, PostRing, read_messages
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import Any
 from ..backends.host.backend import PandasBackend
 from ..backends.host.keys.scratch_pool import bound_scratch
 from ..backends.protocol.backend import Backend
-from ..comm.all_ok import first_failure
-from ..comm.transport import Transport
+from ..comm.transport import Transport, first_failure
 from ..config import (
     AHEAD_VARIABLE,
     DEVICE_POOL_VARIABLE,

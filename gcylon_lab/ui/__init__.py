@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "App": ".application",
-    "ClusterCard": ".controls.cluster_card",
+    "ClusterCard": ".controls.cluster_box",
     "Dashboard": ".dashboard",
     "Panel": ".panel_widget",
     "Tuner": ".controls.tuner",
@@ -21,7 +21,7 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from .application import App, app
-    from .controls.cluster_card import ClusterCard
+    from .controls.cluster_box import ClusterCard
     from .controls.comparison import compare
     from .controls.tuner import Tuner
     from .dashboard import Dashboard

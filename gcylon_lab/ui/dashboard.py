@@ -6,21 +6,24 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
+import anywidget
 import ipywidgets as w
+import traitlets
 
+from ..backends.protocol.scalars import check_choice
+from ..errors import GcylonError
 from .controls.cluster_box import ClusterBox
 from .controls.running import running_html
 from .controls.tuner import TunerBox
-from .docking import dock
 from .figures.figures import memory_dict, rest_dict, time_dict
 from .figures.finalize_dead_ranks import with_dead_ended
 from .figures.numbers import html_table, operation_table, pool_table
 from .figures.panels.memory import near_budget
 from .figures.theme import Theme
 from .figures.view import NARROW_PLOT_PX, View
-from .live.chosen_table import ChosenTable
 from .live.following import MARGINS_PX, WINDOWS, FollowingWidget
 from .live.live_widget import UPDATE_EVERY_S, set_html
+from .live.scripts import script
 from .live.source import as_source
 from .report import facts, html_report
 
@@ -31,6 +34,19 @@ _SHOWN_OPERATIONS = 6
 ONE_COLUMN_PX = 600
 _SETTINGS_PX, _TIME_SHARE = 280, 0.6
 _CAPTION = "The latest operations: click one to see it in the panels"
+
+
+class ChosenTable(anywidget.AnyWidget):
+    """Tables as HTML. ``chosen`` is the number of the operation whose row was clicked last; -1 is none."""
+
+    _esm = script("table.js")
+    html: Any = traitlets.Unicode("").tag(sync=True)
+    chosen: Any = traitlets.Int(-1).tag(sync=True)
+
+    @property
+    def operation(self) -> int | None:
+        """The operation that was chosen."""
+        return None if self.chosen < 0 else int(self.chosen)
 
 
 class Dashboard(FollowingWidget):
@@ -207,3 +223,32 @@ def _box(kind: Any, name: str, *children: Any) -> Any:
     made = kind(list(children))
     made.add_class(f"gcylon-{name}")
     return made
+
+
+PLACES = {
+    "right": "split-right", "left": "split-left", "top": "split-top", "bottom": "split-bottom", "sidebar": "right",
+}  # fmt: skip
+TITLE = "gcylon_lab"
+
+
+def dock(shown: Any, where: str, before: Any = None) -> Any:
+    """Show a live widget in a panel, and return the panel; one that it stood in before is closed."""
+    check_choice("where", where, tuple(PLACES))
+    try:
+        from sidecar import Sidecar
+    except ImportError:
+        raise GcylonError(
+            "sidecar, which docks widgets in JupyterLab, is not installed.",
+            advice="pip install 'gcylon-lab[dock]' where JupyterLab runs, and load its page again; or show the widget "
+            "in a cell, click its output with the right button, and choose Create New View for Output.",
+        ) from None
+    from IPython.display import display
+
+    if before is not None:
+        before.close()
+    panel = Sidecar(title=TITLE, anchor=PLACES[where])
+    bundle = shown._repr_mimebundle_()
+    # As state of the panel: a page that is loaded again finds it there.
+    panel.outputs = ({"output_type": "display_data", "data": bundle, "metadata": {}},)
+    display(panel)  # type: ignore[no-untyped-call]
+    return panel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from worlds import World
 
-from gcylon_lab.comm.all_ok import first_failure
+from gcylon_lab.comm.transport import first_failure
 from gcylon_lab.runtime.context import current
 
 

@@ -17,7 +17,7 @@ from gcylon_lab.memory.device import why_unavailable
 from gcylon_lab.memory.tiers.disk_tier import SpillStore
 from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
 from gcylon_lab.runtime.context import current
-from gcylon_lab.runtime.pools import pools_of, trim
+from gcylon_lab.runtime.memory_info import pools_of, trim
 from gcylon_lab.units import MIB
 
 

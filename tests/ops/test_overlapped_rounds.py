@@ -23,9 +23,8 @@ from gcylon_lab.comm.device_overlay import ByHostTransport, Overlay, QueuedOverl
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.comm.transport import Receive, Send
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.engine.exchange.placement import RecvBatch
-from gcylon_lab.engine.exchange.round_sinks import StagingSink
 from gcylon_lab.engine.exchange.rounds import _take_in
+from gcylon_lab.engine.exchange.sinks import RecvBatch, StagingSink
 from gcylon_lab.errors import GcylonError, Revoked, SpillError
 from gcylon_lab.runtime.context import current
 

@@ -21,9 +21,9 @@ from gcylon_lab.profiling import (
     mark,
     operation,
     recording,
+    report,
     set_recorder,
     span,
-    span_times,
 )
 
 
@@ -218,4 +218,4 @@ def test_times_by_span_are_those_of_numpy() -> None:
     assert len(times) == 4 and times.attrs["dropped_events"] == 4
     with pytest.raises(ArgumentError, match="This thread records nothing"):
         by_span()
-    assert doctest.testmod(span_times).attempted > 3 and not doctest.testmod(span_times).failed
+    assert doctest.testmod(report).attempted > 3 and not doctest.testmod(report).failed

@@ -17,9 +17,8 @@ from gcylon_lab.backends.arrow.tables import from_arrow, to_arrow
 from gcylon_lab.backends.protocol.data import select_columns, slice_columns
 from gcylon_lab.formats import ipc_reader
 from gcylon_lab.formats.io import plan_parquet
-from gcylon_lab.formats.ipc_reader import plan_ipc, read_ipc_chunks
+from gcylon_lab.formats.ipc_reader import plan_ipc, read_ipc_chunks, require_sound
 from gcylon_lab.formats.parquet import reader
-from gcylon_lab.formats.sound_arrays import require_sound
 
 
 def written(table: Any, path: Path, rows: int) -> str:

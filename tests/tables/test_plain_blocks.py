@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from gcylon_lab.formats.filesystems import Storage
 from gcylon_lab.formats.io import plan_csv, read_csv_chunks
 from gcylon_lab.formats.read_plans import BytePiece
-from gcylon_lab.formats.text import plain_blocks as module
-from gcylon_lab.formats.text.blocks import blocks
-from gcylon_lab.formats.text.plain_blocks import plain_blocks
+from gcylon_lab.formats.text import blocks as module
+from gcylon_lab.formats.text.blocks import blocks, plain_blocks
 
 LINES = st.lists(
     st.sampled_from(["1,x", "", "22,yy yy", "3," + "z" * 60, '4,"q"', '5,"a\nb"', '6,10" pipe']), max_size=60

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...backends.arrow.exported import with_owner
+from ...backends.arrow.interop import with_owner
 from ...backends.arrow.tables import to_arrow
 from ...backends.protocol.column import Column
 from ...backends.protocol.schema import Label
-from ...engine.exec.keys import check_columns, listed
+from ...engine.exec.keys import check_labels, listed
 from ...engine.store.chunk import Chunk
 from ...errors import ArgumentError, UnsupportedDtype
 from ...formats.ipc_writer import arrow_table, ipc_bytes
@@ -62,7 +62,7 @@ class InterchangeVerbs(Verbs):
         backend, schema = workspace.backend, part.schema
         names = list(schema.names) if columns is None else listed(columns)
         one = isinstance(columns, (str, int))
-        check_columns(part, names)
+        check_labels(names, part.schema.names)
         if not names:
             raise ArgumentError("tensor needs at least one column.", advice=f"Give one of {list(schema.names)!r}.")
         dtype = _one_dtype([schema[name] for name in names])

@@ -16,7 +16,7 @@ from ...backends.protocol.join_columns import check_validate
 from ...backends.protocol.methods.signatures import fit
 from ...backends.protocol.scalars import check_choice, check_flags, listed_values, shown
 from ...engine.exec.invocation import RunOptions
-from ...engine.exec.keys import listed
+from ...engine.exec.keys import check_each_once, listed
 from ...engine.plan.estimate import listed_rows
 from ...errors import ArgumentError, GcylonError
 from ...operators.distinct.distinct import check_keep
@@ -62,11 +62,7 @@ def _labels(name: str, given: Any) -> Any:
 
 
 def _keys(name: str, given: Any) -> Any:
-    names = listed(given, name)
-    if not names or len(set(names)) != len(names):
-        raise ArgumentError(
-            f"{name}={names!r} is empty or names a column twice.", advice="Give one or more columns, each once."
-        )
+    check_each_once(listed(given, name), name)
     return _labels(name, given)
 
 

@@ -19,7 +19,7 @@ from ...engine.exec.keys import check_labels, listed
 from ...engine.plan.plan import Plan
 from ...errors import ArgumentError, GcylonError
 from ...operators.group.groupby import groupby as _groupby
-from ...operators.group.ordered_groups import groupby_in_order
+from ...operators.group.groupby import groupby_in_order
 from ..frames.group_keys import key_labels, listed_keys, own_name, span_of_time, with_origins
 from ..frames.group_windows import GroupWindows, Make
 from .arguments import checked

@@ -11,7 +11,7 @@ from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.invocation import AUTO, RunOptions
-from ...engine.exec.keys import check_key_labels, listed
+from ...engine.exec.keys import check_keys, listed
 from ...operators.rowwise import rowwise
 from ...operators.rowwise.chain import Assign, Filter, Relabel
 from ...operators.window.steps import chosen
@@ -45,7 +45,7 @@ class RowVerbs(Verbs):
         names = [*listed(columns), *listed(more)]
 
         def chosen(schema: Schema) -> Mapping[Label, Label]:
-            check_key_labels(schema, names, "columns")
+            check_keys(schema, names, "columns")
             return {name: name for name in names}
 
         return self._relabelled("select", {"columns": names}, chosen, RunOptions(timeout_s=timeout_s))
@@ -66,7 +66,7 @@ class RowVerbs(Verbs):
         names = listed(columns)
 
         def chosen(schema: Schema) -> Mapping[Label, Label]:
-            check_key_labels(schema, names, "columns")
+            check_keys(schema, names, "columns")
             return {name: name for name in schema.names if name not in names}
 
         return self._relabelled("drop", {"columns": names}, chosen, RunOptions(timeout_s=timeout_s))
@@ -95,7 +95,7 @@ class RowVerbs(Verbs):
         names = dict(columns)
 
         def chosen(schema: Schema) -> Mapping[Label, Label]:
-            check_key_labels(schema, list(names), "columns")
+            check_keys(schema, list(names), "columns")
             return {name: names.get(name, name) for name in schema.names}
 
         return self._relabelled("rename", {"columns": names}, chosen, RunOptions(timeout_s=timeout_s))

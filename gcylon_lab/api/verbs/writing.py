@@ -8,7 +8,7 @@ from typing import Any
 from ...backends.protocol.scalars import check_choice
 from ...config import GcylonConfig
 from ...engine.exec.invocation import Request, RunOptions
-from ...engine.exec.keys import check_columns
+from ...engine.exec.keys import check_labels
 from ...formats import io
 from ...formats.filesystems import plain_path
 from ...formats.reader_options import check_delimiter, column_list, storage_of
@@ -209,7 +209,7 @@ class WritingVerbs(Verbs):
             said["storage_options"] = sorted(storage.options)
 
         def check() -> None:
-            check_columns(part, options.get("partition_on", ()))
+            check_labels(options.get("partition_on", ()), part.schema.names)
 
         request = Request(verb, said, part, RunOptions(config=config), check)
         return write_files(self._workspace, request, folder, form, storage, overwrite=overwrite)

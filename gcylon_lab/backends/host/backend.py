@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
+from ..arrow import interop, named_arrays
 from ..arrow.casting import cast_columns
-from ..arrow.exported import view_with_owner
-from ..arrow.interop import from_frame, to_frame
-from ..arrow.named_arrays import from_columns
 from ..protocol.backend import DelimitedText, RowGroups, RowGroupWriter
 from ..protocol.column import Label, missing_in_tensor
 from ..protocol.data import Columns, concat_columns, empty_columns, select_columns, slice_columns
 from ..protocol.schema import Schema
 from . import packing
+from . import partition as partitioning
 from .expressions import PandasRows
 from .grouping import PandasGrouping
 from .joining import PandasJoining
 from .keys import hashing
 from .packing import PlacedOutput
-from .partition import (
-    Ids,
-    Int64s,
-    count_ids,
-    deal,
-    partition,
-    partition_scratch_bytes,
-    variable_bytes,
-    widest_row_bytes,
-)
 from .sorting import PandasSorting
+
+R = TypeVar("R")
+
+
+def _method(function: Callable[..., R]) -> Callable[..., R]:
+    """A function of `Columns` as a method of `Backend`, whose data is of any backend."""
+    return staticmethod(function)
 
 
 class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
@@ -40,11 +36,8 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
     name = "pandas"
     on_gpu = False
 
-    def from_frame(self, frame: Any) -> Columns:
-        return from_frame(frame)
-
-    def to_frame(self, data: Any) -> Any:
-        return to_frame(data)
+    from_frame = _method(interop.from_frame)
+    to_frame = _method(interop.to_frame)
 
     def from_host(self, data: Any) -> Columns:
         held: Columns = data
@@ -63,8 +56,7 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
     def row_group_writer(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> RowGroupWriter:
         raise NotImplementedError("files are encoded in host memory here")
 
-    def from_columns(self, columns: Mapping[str, Any], schema: Any) -> Columns:
-        return from_columns(columns, schema)
+    from_columns = _method(named_arrays.from_columns)
 
     def from_device_arrow(self, source: Any) -> Columns:
         raise NotImplementedError("host memory alone is read here")
@@ -73,7 +65,7 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
         raise NotImplementedError("rows are in host memory here")
 
     def as_tensor(self, array: Any, owner: object, *, own: bool = False) -> Any:
-        view = view_with_owner(array, owner)
+        view = interop.view_with_owner(array, owner)
         if view.size:
             view.flags.writeable = own
         return view
@@ -93,65 +85,29 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
             target[start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
             start += len(chunk)
 
-    def empty(self, schema: Schema) -> Columns:
-        return empty_columns(schema)
+    empty = _method(empty_columns)
+    cast = _method(cast_columns)
+    slice = _method(slice_columns)
+    concat = _method(concat_columns)
+    select = _method(select_columns)
+    partition_ids = _method(hashing.partition_ids)
+    bucket_ids = _method(hashing.bucket_ids)
 
-    def cast(self, data: Any, schema: Schema) -> Columns:
-        return cast_columns(data, schema)
-
-    def slice(self, data: Any, start: int, stop: int) -> Columns:
-        return slice_columns(data, start, stop)
-
-    def concat(self, pieces: Sequence[Any]) -> Columns:
-        return concat_columns(pieces)
-
-    def select(self, data: Any, columns: Sequence[Label]) -> Columns:
-        return select_columns(data, columns)
-
-    def partition_ids(self, data: Any, keys: Sequence[Label], n: int, into: Ids | None = None) -> Ids:
-        return hashing.partition_ids(data, keys, n, into)
-
-    def bucket_ids(self, data: Any, keys: Sequence[Label], size: int, buckets: int, into: Ids | None = None) -> Ids:
-        return hashing.bucket_ids(data, keys, size, buckets, into)
-
-    def new_ids(self, rows: int, n: int) -> Ids:
+    def new_ids(self, rows: int, n: int) -> partitioning.Ids:
         return np.empty(rows, dtype=hashing.id_dtype(n))
 
-    def partition(self, data: Any, ids: Ids, n: int) -> tuple[Columns, Int64s]:
-        return partition(data, ids, n)
-
-    def deal(self, data: Any, ids: Ids, n: int) -> tuple[Any, Int64s]:
-        return deal(data, ids, n)
-
-    def count_ids(self, ids: Ids, n: int) -> Int64s:
-        return count_ids(ids, n)
-
-    def variable_bytes(self, data: Any, ids: Ids, n: int) -> Int64s:
-        return variable_bytes(data, ids, n)
-
-    def widest_row_bytes(self, data: Any) -> int:
-        return widest_row_bytes(data)
-
-    def partition_scratch_bytes(self, rows: int, n: int) -> int:
-        return partition_scratch_bytes(rows, n)
-
-    def fixed_views(self, data: Any, start: int, stop: int) -> list[memoryview]:
-        return packing.fixed_views(data, start, stop)
-
-    def pack_variable(self, data: Any, start: int, stop: int) -> memoryview:
-        return packing.pack_variable(data, start, stop)
-
-    def packed_bytes(self, data: Any, start: int, stop: int) -> int:
-        return packing.packed_bytes(data, start, stop)
-
-    def new_message(self, nbytes: int) -> memoryview:
-        return packing.new_message(nbytes)
-
-    def pack(self, data: Any) -> list[packing.Buffer]:
-        return packing.pack(data)
-
-    def unpack(self, schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Columns:
-        return packing.unpack(schema, rows, buffers)
+    partition = _method(partitioning.partition)
+    deal = _method(partitioning.deal)
+    count_ids = _method(partitioning.count_ids)
+    variable_bytes = _method(partitioning.variable_bytes)
+    widest_row_bytes = _method(partitioning.widest_row_bytes)
+    partition_scratch_bytes = _method(partitioning.partition_scratch_bytes)
+    fixed_views = _method(packing.fixed_views)
+    pack_variable = _method(packing.pack_variable)
+    packed_bytes = _method(packing.packed_bytes)
+    new_message = _method(packing.new_message)
+    pack = _method(packing.pack)
+    unpack = _method(packing.unpack)
 
     def allocate(self, schema: Schema, rows: int) -> PlacedOutput:
         return PlacedOutput(schema, rows)

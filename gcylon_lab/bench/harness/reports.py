@@ -11,7 +11,7 @@ from ...profiling.report import format_table as aligned
 from ...units import format_bytes, format_seconds
 from ...whole_files import write_whole
 from ..benchmark import Benchmark
-from .machine import machine
+from .measurement import machine
 
 
 def tell(line: str) -> None:

@@ -1,8 +1,7 @@
-"""``gcylon-lab bench groupby``: ours, dask and pandas take turns on the same rows."""
+"""The input of the group-by bench, and how results are compared."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +10,8 @@ import numpy as np
 
 from ...errors import ClusterError
 from ..harness.cases import KEY, VALUES, Columns, ShuffleCase
-from ..harness.interleaved_runs import Say, chosen_by, report_of, take_turns
-from ..harness.ranks import mpi_contender
-from ..harness.reports import format_turns, tell
-from ..harness.worker_processes import Contender
+from ..harness.reports import format_turns
 
-PEERS = ("dask", "pandas")
-# dask brings all groups into one partition, or into as many as there are workers; the better one counts.
-_VARIANTS = {"ours": ("auto",), "dask": ("one", "split"), "pandas": ("sum",)}
 _NEAR = 1e-12  # sums of floats depend on the order in which they are added
 
 
@@ -48,33 +41,6 @@ def summed(columns: Columns) -> list[float]:
     return [len(keys), int(keys.sum()), *(float((columns[name] * weights).sum()) for name in VALUES)]
 
 
-def run(case: GroupbyCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dict[str, Any]:
-    """Measure ours and the peers named, turn by turn, and compare what they give.
-
-    Parameters
-    ----------
-    case : GroupbyCase
-    peers : sequence of {"dask", "pandas"}
-    say : callable
-        Gets lines of progress.
-
-    Returns
-    -------
-    dict
-        Plain values, as of `gcylon_lab.bench.harness.interleaved_runs.report_of`.
-
-    Raises
-    ------
-    ClusterError
-        If a contender fails, or gives other groups than the others.
-    """
-    variants = {name: _VARIANTS[name] for name in ("ours", *peers)}
-    times, ours = take_turns(case, variants, lambda name: _start(name, case), look=compare, say=say)
-    report = report_of("groupby", case, times, chosen_by(ours))
-    report["case"]["keys"] = case.keys
-    return report
-
-
 def compare(seen: Sequence[tuple[str, Any, Sequence[dict[str, Any]]]]) -> None:
     """Refuse sums that differ.
 
@@ -87,15 +53,6 @@ def compare(seen: Sequence[tuple[str, Any, Sequence[dict[str, Any]]]]) -> None:
     if not all(np.allclose(one, sums[0], rtol=_NEAR, atol=0.0) for one in sums):
         given = "; ".join(f"{name} {one.tolist()}" for (name, _, _), one in zip(seen, sums, strict=True))
         raise ClusterError(f"In the bench the groups differ: {given}.")
-
-
-def _start(name: str, case: GroupbyCase) -> Contender:
-    sizes = [str(case.rows), str(case.keys)]
-    if name == "ours":
-        return mpi_contender(name, "gcylon_lab.bench.verbs.groupby_ours", case.ranks, *sizes)
-    return Contender(
-        name, [sys.executable, "-P", "-m", f"gcylon_lab.bench.verbs.groupby_{name}", str(case.ranks), *sizes], 1
-    )
 
 
 def format_groupby(report: dict[str, Any]) -> str:

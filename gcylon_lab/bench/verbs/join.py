@@ -1,8 +1,7 @@
-"""``gcylon-lab bench join``: ours and dask take turns on the same two tables."""
+"""The input of the join bench, and how results are compared."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +10,8 @@ import numpy as np
 
 from ...errors import ClusterError
 from ..harness.cases import VALUES, Columns
-from ..harness.interleaved_runs import Say, report_of, take_turns
-from ..harness.ranks import mpi_contender
-from ..harness.reports import format_turns, tell
-from ..harness.worker_processes import Contender
+from ..harness.reports import format_turns
 
-PEERS = ("dask",)
-_VARIANTS = {"ours": ("auto",), "dask": ("merge",)}
 OTHER = "w"
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -63,32 +57,14 @@ def summed(columns: Columns) -> list[int]:
     return [len(total), int(total.sum(dtype=np.uint64))]
 
 
-def run(case: JoinCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dict[str, Any]:
-    """Measure ours and the peers named, turn by turn, and compare what they give.
-
-    Parameters
-    ----------
-    case : JoinCase
-    peers : sequence of {"dask"}
-    say : callable
-        Gets lines of progress.
-
-    Returns
-    -------
-    dict
-        Plain values, as of `gcylon_lab.bench.harness.interleaved_runs.report_of`.
+def compare(seen: Sequence[tuple[str, Any, Sequence[dict[str, Any]]]]) -> None:
+    """Refuse rows that differ.
 
     Raises
     ------
     ClusterError
-        If a contender fails, or gives other rows than the others.
+        With the sums of all.
     """
-    variants = {name: _VARIANTS[name] for name in ("ours", *peers)}
-    times, ours = take_turns(case, variants, lambda name: _start(name, case), look=_compare, say=say)
-    return report_of("join", case, times, "{strategy}, {kind}, rounds: {rounds}".format(**ours))
-
-
-def _compare(seen: Sequence[tuple[str, Any, Sequence[dict[str, Any]]]]) -> None:
     sums = [_added(answers) for _, _, answers in seen]
     if any(one != sums[0] for one in sums):
         names = ", ".join(name for name, _, _ in seen)
@@ -97,13 +73,6 @@ def _compare(seen: Sequence[tuple[str, Any, Sequence[dict[str, Any]]]]) -> None:
 
 def _added(answers: Sequence[dict[str, Any]]) -> tuple[int, int]:
     return sum(a["summed"][0] for a in answers), sum(a["summed"][1] for a in answers) % 2**64
-
-
-def _start(name: str, case: JoinCase) -> Contender:
-    if name == "dask":
-        command = [sys.executable, "-P", "-m", "gcylon_lab.bench.verbs.join_dask", str(case.ranks), str(case.rows)]
-        return Contender(name, command, 1)
-    return mpi_contender(name, "gcylon_lab.bench.verbs.join_ours", case.ranks, str(case.rows))
 
 
 def format_join(report: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from ipyparallel import AsyncResult, DirectView
+from ipyparallel.client.magics import ParallelMagics
 from traitlets import Any as AnyTrait
 
 from .interrupts import not_sent, tell, undisturbed
@@ -160,8 +161,6 @@ def activate(view: OrderedView) -> None:
     global _active
     shell = get_ipython()
     if shell is not None:
-        from .px import RankMagics
-
         shell.magics_manager.register(RankMagics(shell, view))
         _active = view
         _turns[view] = next(_numbers)
@@ -175,3 +174,23 @@ def latest(views: Sequence[OrderedView]) -> OrderedView:
 def is_active(view: OrderedView) -> bool:
     """Whether ``%px`` goes through this view now."""
     return _active is view
+
+
+class RankMagics(ParallelMagics):  # type: ignore[misc]
+    """``%px``, ``%%px`` and so on, for a view of ours.
+
+    ipyparallel's own tell the engines of an interrupt, and end as if the cell had worked: a notebook that is run as a
+    whole would go on with the next cell.
+    """
+
+    signal_on_interrupt = None
+
+    def parallel_execute(self, cell: str, *args: Any, **options: Any) -> Any:
+        """Run a cell on the ranks; where it is interrupted, free them and say so."""
+        started, before = time.monotonic(), self.last_result
+        try:
+            return super().parallel_execute(cell, *args, **options)
+        except KeyboardInterrupt as error:
+            if self.last_result is not before:
+                self.view._channel.cut_short(self.last_result, "cell", started, error)
+            raise

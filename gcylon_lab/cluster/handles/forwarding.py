@@ -7,15 +7,100 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, cast
 
 from ...api.verbs.arguments import bind
 from ...api.verbs.brackets import of_groups
+from ...api.verbs.rows import RowVerbs
+from ...backends.protocol.schema import Schema
 from ...errors import GcylonError
+from ...operators.rowwise.chain import Chain, Step, extended
 from ..messages import Reply, Request, TableRef
-from .pending import OnRanks, Pending
 from .session_api import SessionApi
+
+
+@dataclass(slots=True)
+class Pending:
+    """What a handle's table is to be made of.
+
+    Attributes
+    ----------
+    source : DistTable
+        Its verb's table, which is kept until then.
+    request : Request
+        What the ranks are told.
+    after : Chain
+        With the columns of what it gives; where they are not known, their names are.
+    """
+
+    source: Any
+    request: Request
+    after: Chain
+
+
+@dataclass(slots=True)
+class OnRanks:
+    """Whether ranks may know of a table, so that they are told when its handle goes."""
+
+    told: bool
+
+    def drop_later(self, session: SessionApi, table: str) -> None:
+        """Let them forget it with the next request; safe in finalizers."""
+        if self.told:
+            session.drop_later(table)
+
+
+def chain_after(verb: Callable[..., Any], bound: inspect.BoundArguments, schema: Schema) -> Chain | None:
+    """A row-wise verb, with the columns that it gives; None where it is to be sent at once.
+
+    Parameters
+    ----------
+    verb : function
+        The method of `Table`.
+    bound : inspect.BoundArguments
+        What it is called with.
+    schema : Schema
+        Of its table.
+    """
+    asked = _Asked(schema)
+    try:
+        inspect.unwrap(verb)(asked, *bound.args[1:], **bound.kwargs)
+    except (_AtOnceError, GcylonError):  # ranks tell what is wrong
+        return None
+    return asked.after
+
+
+class _AtOnceError(Exception):
+    """A verb is to be sent at once."""
+
+
+class _Asked(RowVerbs):
+    """A table of which only the columns are known: it takes one step, and has no rows."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self.after: Chain | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """Columns and dtypes."""
+        return self._schema
+
+    def _later(self, step: Callable[[Schema], Step]) -> Self:
+        more = extended(Chain((), (self._schema,)), step(self._schema))
+        if more is None or not more.sure:
+            raise _AtOnceError
+        self.after = more
+        return self
+
+    def _live(self) -> Never:
+        raise _AtOnceError
+
+    @property
+    def _workspace(self) -> Never:
+        raise _AtOnceError
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -131,10 +216,8 @@ def with_before(session: SessionApi, request: Request, *tables: Forwarding) -> I
 
 def remembered(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H, P], H]:
     """A row-wise verb of `Table`, as a handle's method; it is sent with the first request that needs its table."""
-    signature = inspect.signature(verb)
 
-    def call(self: H, *args: Any, **kwargs: Any) -> H:
-        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+    def call(self: H, bound: inspect.BoundArguments) -> H:
         later = self._remember(verb, bound)
         made = self._make(verb.__name__, bound) if later is None else later
         return cast(H, of_groups(verb.__name__, self, made))
@@ -151,10 +234,8 @@ def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[
     verb : function
         The method of `Table`. A function may be its first argument; it runs as ``%px`` code does.
     """
-    signature = inspect.signature(verb)
 
-    def call(self: H, *args: Any, **kwargs: Any) -> H:
-        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+    def call(self: H, bound: inspect.BoundArguments) -> H:
         return cast(H, of_groups(verb.__name__, self, self._make(verb.__name__, bound)))
 
     method: Callable[Concatenate[H, P], H] = _as_method(verb, call)
@@ -163,10 +244,8 @@ def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[
 
 def answered(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """A verb of `Table` that gives the same value on every rank, as a handle's method; see `forwarded`."""
-    signature = inspect.signature(verb)
 
-    def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
-        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+    def call(self: Forwarding, bound: inspect.BoundArguments) -> R:
         replies = self._send(verb.__name__, bound)
         value: R = replies[0].value
         return value
@@ -177,10 +256,8 @@ def answered(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
 
 def in_place(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H, P], H]:
     """A verb of `Table` that gives the table itself, as a handle's method that gives the handle; see `forwarded`."""
-    signature = inspect.signature(verb)
 
-    def call(self: H, *args: Any, **kwargs: Any) -> H:
-        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+    def call(self: H, bound: inspect.BoundArguments) -> H:
         self._send(verb.__name__, bound)
         return self
 
@@ -193,10 +270,8 @@ def collected(verb: Callable[Concatenate[Any, P], list[R]]) -> Callable[Concaten
 
     Its first argument is a path: that of the notebook's folder, wherever the engines are.
     """
-    signature = inspect.signature(verb)
 
-    def call(self: Forwarding, *args: Any, **kwargs: Any) -> list[R]:
-        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+    def call(self: Forwarding, bound: inspect.BoundArguments) -> list[R]:
         bound.arguments["path"] = absolute(bound.arguments["path"])
         replies = self._send(verb.__name__, bound)
         return [value for reply in replies for value in reply.value]
@@ -207,11 +282,9 @@ def collected(verb: Callable[Concatenate[Any, P], list[R]]) -> Callable[Concaten
 
 def asked_here(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """A method of `Table` that is answered in the notebook: what it calls of a table, a handle has too."""
-
-    def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
-        return verb(self, *args, **kwargs)
-
-    method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
+    method: Callable[Concatenate[Any, P], R] = _documented(
+        verb, lambda self, *args, **kwargs: verb(self, *args, **kwargs)
+    )
     return method
 
 
@@ -225,8 +298,18 @@ def absolute(paths: Any) -> Any:
     return text if is_url(text) else os.path.abspath(os.path.expanduser(text))
 
 
-def _as_method(verb: Callable[..., Any], call: Callable[..., Any]) -> Any:
-    method = functools.wraps(verb)(call)
+def _as_method(verb: Callable[..., Any], call: Callable[[Any, inspect.BoundArguments], Any]) -> Any:
+    """A method with a verb's arguments, which are checked before it is called with them."""
+    signature = inspect.signature(verb)
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(self, bind(verb.__name__, signature, self, *args, **kwargs))
+
+    return _documented(verb, method)
+
+
+def _documented(verb: Callable[..., Any], method: Callable[..., Any]) -> Any:
+    method = functools.wraps(verb)(method)
     method.__doc__ = handle_doc(verb)
     return method
 

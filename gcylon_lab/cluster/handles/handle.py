@@ -26,8 +26,7 @@ from ..tracebacks import shown_folded
 from .arrow_export import DEFAULT_LIMIT, ArrowExport
 from .async_verbs import with_async
 from .display_name import display_name, variable_names, with_id
-from .forwarding import with_before
-from .pending import OnRanks, Pending, chain_after
+from .forwarding import OnRanks, Pending, chain_after, with_before
 from .session_api import SessionApi
 from .verbs import HandleVerbs
 

@@ -11,12 +11,10 @@ from ..exec.remote_write import RemoteWrite
 from ..plan.plan import Plan
 from ..plan.table_stats import TableStats
 from ..store.part import Part, Partitioning
-from .placement import Int64s, PreallocatedSink, Sink
 from .remote_write_batches import WrittenTurns, turns_for
-from .remote_write_sink import RemoteWriteSink
-from .round_sinks import ChunkSink, StagingSink
 from .rounds import Route, count_rows, exchange_rounds, go_on, meet
 from .routes import HashRoute
+from .sinks import ChunkSink, Int64s, PreallocatedSink, RemoteWriteSink, Sink, StagingSink
 
 _COUNTED_IN_LIMIT = 32
 

@@ -19,10 +19,9 @@ from ..plan.table_stats import TableStats, id_bytes
 from ..store.chunk import Chunk, stage
 from ..store.part import Part
 from ..store.workspace import Workspace
-from .remote_write_sink import RemoteWriteSink
-from .round_sinks import StagingSink
 from .rounds import Route, count_rows, exchange_rounds, go_on, meet
 from .routes import HashRoute
+from .sinks import RemoteWriteSink, StagingSink
 
 # What comes in a turn is there with what is packed of it, by libcudf and into a message, while the turn before leaves:
 # of what is free so many times its bytes, where keys are spread evenly.

@@ -20,8 +20,7 @@ from ..exec.operation import Operation
 from ..exec.running import let_go
 from ..store.part import Part
 from ..store.workspace import Workspace
-from .placement import RecvBatch, Sink, WritableSink
-from .remote_write_sink import RemoteWriteSink
+from .sinks import RecvBatch, RemoteWriteSink, Sink, WritableSink
 
 Int64s = npt.NDArray[np.int64]
 

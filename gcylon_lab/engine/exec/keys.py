@@ -11,7 +11,6 @@ from ...backends.protocol.column import instead_of
 from ...backends.protocol.scalars import check_own_expression, has_columns, shown
 from ...backends.protocol.schema import MANY_COLUMNS, Label, Schema
 from ...errors import ArgumentError, ColumnMissing
-from ..store.part import Part
 
 
 def listed(names: Label | Sequence[Label], argument: str = "columns") -> list[Label]:
@@ -56,12 +55,12 @@ def plain_label(name: Any) -> Any:
     return name if isinstance(name, (str, int)) or not isinstance(name, np.integer) else int(name)
 
 
-def check_keys(part: Part, keys: Sequence[Label], what: str) -> None:
+def check_keys(schema: Schema, keys: Sequence[Label], what: str) -> None:
     """Refuse keys that are no columns.
 
     Parameters
     ----------
-    part : Part
+    schema : Schema
     keys : sequence of labels
     what : str
         The argument's name.
@@ -73,32 +72,21 @@ def check_keys(part: Part, keys: Sequence[Label], what: str) -> None:
     ColumnMissing
         Naming the key and the columns there are.
     """
-    check_key_labels(part.schema, keys, what)
+    check_each_once(keys, what)
+    check_labels(keys, schema.names)
 
 
-def check_key_labels(schema: Schema, keys: Sequence[Label], what: str) -> None:
-    """As `check_keys`, of the columns of a schema.
+def check_each_once(keys: Sequence[Label], what: str) -> None:
+    """Refuse no keys, and one that is named twice.
 
     Raises
     ------
-    ArgumentError, ColumnMissing
+    ArgumentError
     """
     if not keys or len(set(keys)) != len(keys):
         raise ArgumentError(
             f"{what}={list(keys)!r} is empty or names a column twice.", advice="Give one or more columns, each once."
         )
-    check_labels(keys, schema.names)
-
-
-def check_columns(part: Part, names: Iterable[Label]) -> None:
-    """Refuse what is no column.
-
-    Raises
-    ------
-    ColumnMissing
-        Naming it and the columns there are.
-    """
-    check_labels(names, part.schema.names)
 
 
 def check_labels(names: Iterable[Label], known: Collection[Label]) -> None:

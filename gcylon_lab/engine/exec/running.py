@@ -6,9 +6,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 from ...config import records_literals
-from ...errors import BudgetExceeded, CommError, GcylonError, SpillError
+from ...errors import BudgetExceeded, CommError, GcylonError, SpillError, describe_context, notes_of
 from ...memory.budget import exceeded
 from ...memory.out_of_memory import as_budget_exceeded, is_out_of_memory
 from ...memory.tiers.disk_tier import FULL_DISK
@@ -16,11 +17,11 @@ from ...profiling import OperationRecord
 from ...profiling import operation as recorded
 from ...urls import without_secrets
 from ..plan.plan import UNCOUNTED, Plan, eviction_notes
+from ..store.aliasing import by_use
 from ..store.part import Part
 from ..store.views import ShownPart
 from ..store.workspace import Workspace
 from .agreement import AgreementKind
-from .error_context import give_context
 from .invocation import Request
 from .operation import Operation
 
@@ -234,3 +235,56 @@ class EvictionCount:
             else:
                 others += part.evicted_bytes - before
         return own, others
+
+
+_OF_MEMORY = (MemoryError, SpillError)
+
+
+def give_context(error: Exception, workspace: Workspace, record: OperationRecord, cause: Exception) -> None:
+    """Let an error say where in an operation it was raised, unless it knows already.
+
+    Parameters
+    ----------
+    error : Exception
+        What will be told; that of a library is told with it too.
+    workspace : Workspace
+    record : OperationRecord
+        Of the operation.
+    cause : Exception
+        What was caught: it has noted what it left on its way.
+    """
+    known = error.context if isinstance(error, GcylonError) else notes_of(error).get("context")
+    if not known:
+        known = _context(workspace, record, cause)
+        if isinstance(error, GcylonError):
+            error.context = known
+        else:
+            notes_of(error)["context"] = known
+    if isinstance(error, GcylonError):
+        record.error_context = describe_context(error)
+
+
+def _context(workspace: Workspace, record: OperationRecord, cause: Exception) -> dict[str, Any]:
+    notes, budget, tiers = notes_of(cause), workspace.budget, workspace.spill
+    claims = notes.get("claims", [])  # given back on the error's way out
+    left = sum(nbytes for _, nbytes in claims)
+    limit = record.budget_bytes or budget.limit_bytes  # a lower one, of this operation, holds no longer
+    held: dict[str, Any] = {"used_bytes": budget.used_bytes + left, "limit_bytes": limit}
+    if isinstance(cause, _OF_MEMORY):  # of others nobody asks who holds how much
+        held["by_use"] = uses = by_use(budget, workspace.parts)
+        for what, nbytes in claims:
+            uses[what] = uses.get(what, 0) + nbytes
+    context: dict[str, Any] = {
+        "operation": f"{record.verb} #{record.number}",
+        "budget": held,
+        "tiers": {
+            "device": budget.allocated_bytes, "pinned": tiers.pinned_bytes, "disk": tiers.disk_bytes,
+        },
+    }  # fmt: skip
+    if not getattr(cause, "agreed", False):
+        context["rank"] = workspace.transport.rank  # else all ranks raise it, each with what it holds itself
+    if notes.get("phase"):
+        context["phase"] = notes["phase"]
+    if record.rounds:
+        context |= {"round": min(record.rounds_done + 1, record.rounds), "rounds": record.rounds}
+    return context

@@ -23,7 +23,7 @@ from ...backends.protocol.schema import Label, Schema
 from ...memory.tiers.kept_copies import KeptCopy
 from ...memory.tiers.staging_tier import StagingFile, StagingRegion
 from ...profiling import span
-from .uses import EXTERNAL
+from .aliasing import EXTERNAL
 
 if TYPE_CHECKING:
     from .workspace import Workspace

@@ -16,6 +16,7 @@ from ...memory.budget import release_evicted
 from ...memory.tiers.staging_tier import StagingFile
 from ..plan.table_stats import slices_of
 from .chunk import Chunk, Eviction, count_restaged, stage_slices
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     from .workspace import Workspace
@@ -385,3 +386,25 @@ def _join(workspace: Workspace, chunks: list[Chunk], held: ExitStack) -> Data:
         return workspace.backend.concat(
             [chunk.data if chunk.tier == "device" else loaded.enter_context(chunk.load(workspace)) for chunk in chunks]
         )
+
+
+def column_row_bytes(workspace: Workspace, part: Part) -> list[float]:
+    """Mean bytes of a row in each column: of variable ones as in the largest chunk in memory, or else all alike."""
+    schema, backend = part.schema, workspace.backend
+    held = max((chunk for chunk in part.chunks if chunk.tier == "device"), key=lambda chunk: chunk.rows, default=None)
+    alike = max(0.0, part.nbytes / max(part.rows, 1) - schema.row_bytes) / max(len(schema.variable), 1)
+    widths = []
+    for column in schema:
+        if column.dtype is not None:
+            widths.append(float(column.dtype.itemsize))
+        elif held is not None:
+            widths.append(backend.select(held.data, [column.name]).nbytes / held.rows)
+        else:
+            widths.append(alike)
+    return widths
+
+
+def keys_row_bytes(workspace: Workspace, part: Part, keys: Sequence[Label]) -> float:
+    """About how many bytes the keys of a row take."""
+    widths = column_row_bytes(workspace, part)
+    return sum(widths[part.schema.place(key)] for key in keys)

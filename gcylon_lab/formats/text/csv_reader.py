@@ -27,12 +27,12 @@ from .blocks import (
     blocks,
     first_record,
     first_records,
+    plain_blocks,
     require_closed,
     text_notes,
     text_size,
     text_start,
 )
-from .plain_blocks import plain_blocks
 from .types import (
     Types,
     advice_on_times,

@@ -19,7 +19,7 @@ from ...engine.store.part import Part
 from ...engine.store.views import ChunkView
 from ...engine.store.workspace import Workspace
 from ..group.groupby import group_rows, shared_checks
-from ..rowwise.filter_result import chosen_rows
+from ..rowwise.rowwise import chosen_rows
 from .late_materialization import materialize_late, materializes_late
 
 
@@ -62,7 +62,7 @@ def drop_duplicates(
 
     def check() -> None:
         if keys is not None:
-            check_keys(part, keys, "subset")
+            check_keys(part.schema, keys, "subset")
         check_keep(keep)
 
     def body(operation: Operation) -> Part:

@@ -23,8 +23,7 @@ from ...engine.exec.align_schemas import new_label
 from ...engine.exec.iter_chunks import pieces_ahead
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
-from ...engine.store.column_widths import keys_row_bytes
-from ...engine.store.part import Part
+from ...engine.store.part import Part, keys_row_bytes
 from ...engine.store.views import view_of
 from ...engine.store.workspace import Workspace
 from ...memory.budget import Reservation

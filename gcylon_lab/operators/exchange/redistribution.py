@@ -52,7 +52,7 @@ def shuffle(
     """
     keys = listed(on)
     arguments = {"on": keys, "keep_order": keep_order}
-    request = Request("shuffle", arguments, part, options, lambda: check_keys(part, keys, "on"))
+    request = Request("shuffle", arguments, part, options, lambda: check_keys(part.schema, keys, "on"))
 
     def body(operation: Operation) -> Part:
         route = HashRoute(keys, operation.size, keep_order=keep_order)

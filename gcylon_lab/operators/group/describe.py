@@ -13,7 +13,7 @@ from ...backends.protocol.data import empty_columns
 from ...backends.protocol.expressions import col
 from ...backends.protocol.schema import Label, Schema
 from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.keys import check_columns
+from ...engine.exec.keys import check_labels
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.part import Part
@@ -63,7 +63,7 @@ def describe(
     asked = _plain(percentiles)
 
     def check() -> None:
-        check_columns(part, columns or ())
+        check_labels(columns or (), part.schema.names)
         _labels(asked)
 
     def body(operation: Operation) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ...backends.protocol.aggregation import Aggregation, Aggregations, plan_aggregations
 from ...backends.protocol.column import shown_labels
@@ -11,7 +12,7 @@ from ...backends.refusals import refused_argument
 from ...engine.exchange.steps import is_together, local_plan, partitioned_by, shuffled
 from ...engine.exec.agreement import AgreementKind, agreed
 from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.keys import check_columns, check_keys
+from ...engine.exec.keys import check_keys, check_labels
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
@@ -20,6 +21,7 @@ from ...engine.store.part import Part
 from ...engine.store.views import view_of
 from ...engine.store.workspace import Workspace
 from ...errors import GcylonError, raised_as
+from ..sort.sort import sort_values
 from .hash_aggregate import HashAggregate
 
 # Partial results are worth it where rows of one key, on one rank, are at least so many.
@@ -71,8 +73,8 @@ def groupby(
     def checked() -> None:
         if check is not None:
             check()
-        check_keys(part, keys, "by")
-        check_columns(part, [one.column for one in aggregations if one.column is not None])
+        check_keys(part.schema, keys, "by")
+        check_labels([one.column for one in aggregations if one.column is not None], part.schema.names)
 
     request = Request("groupby", arguments, part, options, checked)
 
@@ -203,3 +205,33 @@ def together_note(part: Part, keys: Sequence[Label]) -> str:
         return "there is one rank: nothing is shuffled"
     spread = ", ".join(map(repr, part.partitioning.keys))
     return f"the table is partitioned by {spread} already: rows with equal {shown_labels(keys)} are not shuffled"
+
+
+def groupby_in_order(
+    workspace: Workspace,
+    part: Part,
+    by: Sequence[Label],
+    aggregations: Sequence[Aggregation],
+    *,
+    dropna: bool = True,
+    deterministic: bool = False,
+    options: RunOptions = AUTO,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Aggregate rows with equal keys, and sort the groups by them over all ranks.
+
+    Missing keys come last. Arguments are those of `groupby`; each of the two steps has its own plan, budget and
+    deadline.
+
+    Returns
+    -------
+    Part, Plan
+        The plan is that of the grouping, and in its ``then`` that of the sort.
+    """
+    grouped, grouping = groupby(
+        workspace, part, by, aggregations, dropna=dropna, deterministic=deterministic, options=options
+    )
+    try:
+        made, plan = sort_values(workspace, grouped, by, options=options)
+    finally:
+        grouped.release()  # an error that is kept would hold it
+    return made, replace(grouping, then=plan)

@@ -16,8 +16,7 @@ from ...engine.store.part import Part
 from ...errors import BudgetExceeded
 from ...memory.budget import Reservation
 from ...profiling import span
-from .group_counts import KeysSeen, found_in, is_growing, rows_until
-from .group_samples import sample_keys
+from .group_counts import KeysSeen, found_in, is_growing, rows_until, sample_keys
 from .large_groups import fold_large_groups, may_be_large, reduce_large_group, rows_do_not_fit
 from .one_table import fold_in_one_table
 

@@ -24,7 +24,7 @@ from ...engine.exchange.routes import RangeRoute
 from ...engine.exchange.steps import Step
 from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.keys import check_columns
+from ...engine.exec.keys import check_labels
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
@@ -77,7 +77,7 @@ def reduce_columns(
     found: dict[tuple[str, float], dict[Label, Any]] = {}
 
     def check() -> None:
-        check_columns(part, columns or ())
+        check_labels(columns or (), part.schema.names)
         if not functions:
             raise ArgumentError("There is no quantile in q.", advice="Give for example [0.1, 0.9].")
         for function, argument in functions:

@@ -16,7 +16,7 @@ from ...backends.refusals import is_refused_on_gpus
 from ...engine.exchange.steps import local_plan
 from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.iter_chunks import reading_bytes
-from ...engine.exec.keys import check_columns
+from ...engine.exec.keys import check_labels
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation, run_verb
@@ -26,7 +26,7 @@ from ...engine.store.part import Part, Partitioning
 from ...engine.store.views import ChunkView, renamed
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError, BudgetExceeded, GcylonError, UnsupportedDtype
-from ...memory.budget import exceeded
+from ...memory.budget import Reservation, exceeded
 from ...units import format_bytes
 from ..io.ingest import check_values, ingest
 
@@ -48,7 +48,7 @@ def filtered(
 
     def check() -> None:
         check_condition(condition)
-        check_columns(part, condition.columns())
+        check_labels(condition.columns(), part.schema.names)
 
     def body(operation: Operation) -> Part:
         backend = workspace.backend
@@ -120,7 +120,7 @@ def assigned(
     """Collective: all ranks call it. Columns made anew, or more of them; the others are not copied."""
 
     def check() -> None:
-        check_columns(part, [name for _, expression in expressions for name in expression.columns()])
+        check_labels([name for _, expression in expressions for name in expression.columns()], part.schema.names)
 
     def body(operation: Operation) -> Part:
         result = _assigned(operation, part, expressions)
@@ -402,3 +402,29 @@ def _as_one(workspace: Workspace, part: Part, chunks: Sequence[Chunk], held: Exi
         pieces = [backend.cast(loaded.enter_context(one.load(workspace)), part.schema) for one in chunks]
         held.enter_context(workspace.budget.reserve(sum(piece.nbytes for piece in pieces), "Joining a part's chunks"))
         return backend.concat(pieces)
+
+
+def chosen_rows(
+    work: LocalExecutor, part: Part, condition: Expression, schema: Schema
+) -> Iterator[tuple[Data, Reservation]]:
+    """Some of the rows, as columns of a schema, each piece under a claim; the part is used up."""
+    backend = work.backend
+    scratch = backend.evaluating_row_bytes(part.schema, [condition])
+    total, row_bytes = part.rows, part.nbytes / max(part.rows, 1)
+    rows = work.piece_rows(row_bytes, scratch)
+    work.expect_pieces(part, part.schema, rows, 3 * row_bytes + scratch)
+    looked_at = found = 0
+
+    def filtered(data: Data) -> Data:
+        return backend.concat([backend.select(backend.filter(data, condition), schema.names)])
+
+    for piece in work.pieces(part, part.schema, rows, using_up=True):
+        for made, claim in work.apply(piece, lambda data: 3 * data.nbytes + data.rows * scratch, filtered):
+            found += made.rows
+            yield made, claim
+            del made
+        looked_at += piece.rows
+        if looked_at == piece.rows < total:  # the first piece says about how many there will be
+            more = work.kept_bytes(found / looked_at * (total - looked_at) * row_bytes)
+            work.expect_now(more + piece.rows * (3 * row_bytes + scratch))
+        del piece  # before the next one is read back

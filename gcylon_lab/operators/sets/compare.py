@@ -26,7 +26,7 @@ from ...engine.store.workspace import Workspace
 from ...errors import SchemaMismatch
 from ...units import format_count
 from ..group.groupby import shared_checks
-from ..rowwise.filter_result import chosen_rows
+from ..rowwise.rowwise import chosen_rows
 from .set_operations import NAMES, counted_rows, require_equality
 
 _SCRATCH_ROW_BYTES = 16  # what compares two values of a row, and says so

@@ -28,7 +28,7 @@ from ...engine.store.workspace import Workspace
 from ...errors import UnsupportedDtype
 from ...memory.budget import Reservation
 from ..group.groupby import group_rows, shared_checks
-from ..rowwise.filter_result import chosen_rows
+from ..rowwise.rowwise import chosen_rows
 from .concat import appended
 
 NAMES = ("this table", "the other table")

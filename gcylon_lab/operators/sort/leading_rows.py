@@ -40,7 +40,7 @@ def leading_rows(
     equal ones are in theirs."""
 
     def check() -> None:
-        check_keys(part, by, "by")
+        check_keys(part.schema, by, "by")
 
     def body(operation: Operation) -> Part:
         keys = [SortKey(name, ascending, False) for name in by]

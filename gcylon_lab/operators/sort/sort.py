@@ -71,7 +71,7 @@ def sort_values(
 
     def check() -> None:
         check_directions(names, directions, na_position)
-        check_keys(part, names, "by")
+        check_keys(part.schema, names, "by")
 
     def body(operation: Operation) -> Part:
         keys = [SortKey(n, bool(up), na_position == "first") for n, up in zip(names, directions, strict=True)]

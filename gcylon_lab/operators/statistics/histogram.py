@@ -11,7 +11,7 @@ from ...backends.protocol.scalars import shown
 from ...backends.protocol.schema import Label
 from ...engine.exec.agreement import agreed
 from ...engine.exec.invocation import Request, RunOptions
-from ...engine.exec.keys import check_columns
+from ...engine.exec.keys import check_labels
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.part import Part
@@ -35,7 +35,7 @@ def histogram(
     found: list[tuple[Any, Floats]] = []
 
     def check() -> None:
-        check_columns(part, [column])
+        check_labels([column], part.schema.names)
         _check_bins(bins)
 
     def body(operation: Operation) -> Part:

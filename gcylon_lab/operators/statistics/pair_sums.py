@@ -12,7 +12,7 @@ from ...backends.arrow.interop import to_frame as pandas_frame
 from ...backends.protocol.schema import Label
 from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.invocation import Request, RunOptions
-from ...engine.exec.keys import check_columns
+from ...engine.exec.keys import check_labels
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
@@ -61,7 +61,7 @@ def pair_sums(
         return part
 
     arguments = {"columns": list(columns), "ddof": ddof, "min_periods": min_periods}
-    check = Request(verb, arguments, part, options, lambda: check_columns(part, columns))
+    check = Request(verb, arguments, part, options, lambda: check_labels(columns, part.schema.names))
     run_verb(workspace, check, body)
     return found[0]
 

@@ -10,9 +10,10 @@ from typing import Any
 import ipywidgets as w
 
 from ...cluster.channel.interrupts import stopped
+from ..figures.panels.memory import near_budget
 from ..figures.series import readable
-from ..figures.view import Snapshot
-from ..live.live_widget import set_html
+from ..figures.view import Snapshot, make_view
+from ..live.live_widget import LiveWidget, set_html
 from ..live.source import Source
 from ..live.worker import Worker
 from .status_bar import RankState, chips_html, headline_html, latest_progress, limit_of, rank_states
@@ -216,3 +217,40 @@ def _loss(source: Source, running: str) -> str:
     lost += " The settings stay."
     ends = f" and {running} ends" if running else ""
     return f"A restart ends all {len(source.ranks)} processes{ends}. {lost}"
+
+
+_WINDOW_S = 2.0
+
+
+class ClusterCard(LiveWidget):
+    """Who the ranks of a cluster are and how each is, live, with buttons that free them.
+
+    A rank that waits turns amber after 2 s and says for whom; one that waits in vain, or does not answer, is stuck;
+    a dead one is named with its exit. It is on top of the dashboard, and stands alone.
+
+    Parameters
+    ----------
+    lab : Cluster
+
+    Examples
+    --------
+    >>> gl.ClusterCard(lab)                                          # doctest: +SKIP
+    """
+
+    def __init__(self, lab: Any = None) -> None:
+        super().__init__(lab)
+        self.cluster = ClusterBox(self._source, self._hands, self._forget)
+        self._compose(self.cluster.box)
+
+    def _forget(self) -> None:
+        self._snapshots, self._status = [], {}
+        self.errors.value = ""
+        self._ask_for_drawing()
+
+    def _may_look(self) -> bool:
+        return not self.cluster.restarting
+
+    def _draw(self) -> None:
+        near = near_budget(make_view(self._snapshots, window_s=_WINDOW_S))
+        self.cluster.show(self._snapshots, self._status, near, age_s=self._age_s)
+        self._ask_for_status()

@@ -15,13 +15,11 @@ from ...errors import ArgumentError
 from .layout import BESIDE_TIME, LEFT, MARGIN, RIGHT, Column, compose, slots_of
 from .panels.brush import brush_panel
 from .panels.gpus import gpus_panel
-from .panels.memory import MOST_LINES, memory_panel
-from .panels.memory_ranks import memory_ranks_panel
+from .panels.memory import MOST_LINES, memory_panel, memory_ranks_panel
 from .panels.panel import Panel
 from .panels.peaks import peak_ranks_panel, plan_panel
 from .panels.phases import lanes_height, phases_panel
-from .panels.staged_ranks import staged_ranks_panel
-from .panels.staging import staging_panel
+from .panels.staging import staged_ranks_panel, staging_panel
 from .panels.traffic import traffic_panel
 from .panels.uses import pools_panel, uses_panel
 from .theme import NEUTRAL, Theme

@@ -10,7 +10,7 @@ from ....profiling.traffic import Traffic
 from ..series import memory_unit, rank_ticks, readable
 from ..theme import Theme
 from ..view import Operation, View
-from .memory_ranks import bar
+from .memory import bar
 from .panel import Panel, Trace, host_lines
 
 TITLE = "Traffic: who sent to whom?"
