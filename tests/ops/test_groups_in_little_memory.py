@@ -118,3 +118,20 @@ def long_lists(limit: int) -> list[int]:
 def test_groups_are_made_once_where_the_last_step_of_one_does_not_fit_at_first(limit: int) -> None:
     (keys,) = World("threads", 1).run(long_lists, limit)
     assert sorted(keys) == list(range(121))
+
+
+def held_result(limit: int) -> tuple[int, int]:
+    first, rows = 250 * current().rank, np.arange(250)
+    numbers = first + rows
+    table = gl.from_local(pd.DataFrame({"i": numbers % 37, "j": numbers % 11, "x": numbers * 1.0}))
+    config = GcylonConfig(gpu_memory_limit=limit, chunk_size_bytes=2048, min_chunk_rows=1)
+    groups = table.groupby(["i", "j"]).agg(x=("x", "median"), strategy="chunked", config=config)
+    return groups.num_rows, groups.tiers.get("disk", 0)
+
+
+@pytest.mark.cpu_alone("what libcudf takes fills such a limit")
+@pytest.mark.parametrize("limit", [13_500, 15_000, 16_500])
+def test_a_result_that_made_room_for_the_work_comes_back_where_it_fits(limit: int) -> None:
+    found = World("threads", 2).run(held_result, limit)
+    assert sum(rows for rows, _ in found) == 37 * 11
+    assert [staged for _, staged in found] == [0, 0]

@@ -206,3 +206,16 @@ def test_last_rows_of_groups_without_a_category(codes: list[int]) -> None:
     assert sums.tolist() == ([1, 3, 6, 12] if codes[1] < 0 else [1, 2, 5, 10])
     sums = windowed(frame, lambda t: t.groupby("k")["x"].rolling(2, 1).sum(), 2)
     assert sums.isna().tolist() == [code < 0 for code in codes]
+
+
+def counted(frame: pd.DataFrame, dropna: bool) -> pd.DataFrame:
+    counts = table_of(frame).groupby("k", dropna=dropna)["x"].value_counts()
+    return counts.sort_values(["k", "x"]).to_pandas()
+
+
+@pytest.mark.parametrize("dropna", [True, False])
+def test_values_are_counted_in_the_group_without_a_key_too(dropna: bool) -> None:
+    frame = pd.DataFrame({"k": ["a", None, None, None, "a"], "x": [1.0, 2.0, 2.0, np.nan, np.nan]})
+    expected = frame.groupby("k", dropna=dropna)["x"].value_counts().reset_index()
+    found = World("threads", 2).run(counted, frame, dropna)[0]
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)

@@ -416,7 +416,8 @@ class GroupedColumns(GroupWindows, Generic[T]):
     def value_counts(self) -> T:
         """Collective: all ranks call it. How often each value is in each group."""
         groups = self._groups
-        made: T = groups._named(groups._table.value_counts([*groups._by, *self._columns]))
+        table = groups._table if groups._dropna else groups._table.dropna(subset=self._columns)
+        made: T = groups._named(table.value_counts([*groups._by, *self._columns], dropna=groups._dropna))
         return made
 
     def _over(self, make: Make) -> Any:

@@ -175,8 +175,12 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], eviction: Ev
 
 def _check_held(operation: Operation, result: Part) -> None:
     """A strategy that was named is honoured, or refused: one that holds the result, which gave way, is not another."""
-    request, staged = operation.request, result.staged_bytes
-    if request.options.strategy not in ("direct", "chunked") or result is request.part or not staged:
+    request = operation.request
+    if request.options.strategy not in ("direct", "chunked") or result is request.part or not result.staged_bytes:
+        return
+    result.return_staged(operation.workspace)  # what gave way to the work may have room now
+    staged = result.staged_bytes
+    if not staged:
         return
     budget, limit = operation.workspace.budget, operation.workspace.limit_for(operation.config)
     what = f"Holding the result of {operation.verb} with strategy={request.options.strategy!r}"

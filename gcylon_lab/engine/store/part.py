@@ -218,6 +218,16 @@ class Part:
                 at = self.chunks.index(slices[0])
                 self.chunks[at : at + len(slices)] = back
 
+    def return_staged(self, workspace: Workspace) -> None:
+        """Bring back what is staged, as far as there is room. What cannot be read, or has no room, stays staged."""
+        workspace.spill.flush()
+        for at, chunk in enumerate(self.chunks):
+            if chunk.tier != "device" and workspace.budget.has_room(chunk.nbytes):
+                try:
+                    self.chunks[at] = _unstaged(workspace, chunk).keep(workspace, [chunk])
+                except (SpillError, MemoryError):
+                    continue
+
     def pieces(self, workspace: Workspace, chunk_rows: int) -> Iterator[Data]:
         """Give all rows in order, in pieces of at most ``chunk_rows``.
 
