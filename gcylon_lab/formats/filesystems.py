@@ -46,7 +46,7 @@ class Storage:
     Notes
     -----
     Paths are those of `plain_path`. What a library raises for a URL arrives as an OSError. ``limit_bytes`` is the
-    budget of whoever reads, where there is one; ``copies`` says whether what is read takes memory of its own.
+    budget of whoever reads or writes, where there is one; ``copies`` says whether what is read takes memory of its own.
     """
 
     copies = True

@@ -114,6 +114,25 @@ def test_writing_and_reading_stay_in_the_budget(tmp_path: Path) -> None:
         assert all(0 < peak <= TIGHT.gpu_memory_limit for peak in seen.values()), seen
 
 
+@pytest.mark.cpu_alone("GPU engines encode with libcudf")
+def test_dictionaries_of_parquet_are_small_under_a_small_limit(tmp_path: Path) -> None:
+    """To find values again takes Arrow some sixty times their page, by the side of the budget."""
+
+    def body(folder: str) -> None:
+        table = gl.from_local(pd.DataFrame({"f": np.random.default_rng(0).random(200_000), "k": [1, 2] * 100_000}))
+        table.write_parquet(folder)
+        table.write_parquet(f"{folder}/by", partition_on="k")
+
+    for name, limit, least, most in (("small", 16 << 20, 100 << 10, 200 << 10), ("large", 1 << 30, 900 << 10, 2 << 20)):
+        World("threads", 1).run(body, str(tmp_path / name), config=gl.GcylonConfig(gpu_memory_limit=limit))
+        files = [*(tmp_path / name).rglob("*.parquet")]
+        assert len(files) == 3
+        for path in files:
+            column = pq.read_metadata(path).row_group(0).column(0)
+            if column.num_values * 8 > least:
+                assert least < column.data_page_offset - column.dictionary_page_offset < most
+
+
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "ipc"])
 def test_what_stands_there_is_replaced_only_where_asked_for(tmp_path: Path, kind: str) -> None:
     def write(rows: int, **how: Any) -> list[str]:

@@ -30,6 +30,7 @@ from ..row_writers import (
 )
 from .plans import PARQUET_SUFFIXES
 
+_MOST_DICTIONARY_BYTES = 1 << 20
 _MOST_FOLDERS = 500  # each has an open file
 _KEY_KINDS = ("int", "bool", "str", "date", "datetime", "category")
 _MIDNIGHT = r" 00:00:00(\.0+)?$"
@@ -85,7 +86,7 @@ class _OneFile:
         self._stream: Any = None
         with writing_to(self._target):
             self._stream = files.create()
-            self._writer = pq.ParquetWriter(self._stream, self._arrow, compression=compression)
+            self._writer = _arrow_writer(files, self._stream, self._arrow, compression)
 
     def write(self, piece: Columns) -> None:
         require_columns_to_write(self._schema, piece, self._target)
@@ -100,6 +101,14 @@ class _OneFile:
 
     def abandon(self) -> None:
         _abandon(self._writer, self._stream)
+
+
+def _arrow_writer(files: PartFiles, stream: Any, schema: Any, compression: str) -> Any:
+    # Arrow finds values that it has met before in a table of some sixty times the bytes of a dictionary page, by the
+    # side of the budget: a small one goes over to plain values sooner.
+    limit = files.storage.limit_bytes
+    most = _MOST_DICTIONARY_BYTES if limit is None else min(_MOST_DICTIONARY_BYTES, (128 << 10) + limit // 640)
+    return pq.ParquetWriter(stream, schema, compression=compression, dictionary_pagesize_limit=most)
 
 
 class _OneFileByDevice:
@@ -189,7 +198,7 @@ class _Folders:
                 )
             with writing_to(target):
                 stream = self._files.create(folder)
-                self._open[folder] = stream, pq.ParquetWriter(stream, self._arrow, compression=self._compression)
+                self._open[folder] = stream, _arrow_writer(self._files, stream, self._arrow, self._compression)
         return self._open[folder][1]
 
     def close(self) -> None:

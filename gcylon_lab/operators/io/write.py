@@ -55,6 +55,7 @@ def write_files(
     files = io.PartFiles(folder, rank, size, form.ending, form.suffixes, storage)
 
     def body(operation: Operation) -> Part:
+        storage.limit_bytes = workspace.budget.limit_bytes  # that of the operation, which runs by now
         files.look(overwrite=overwrite)
         # Looked at by all before anyone writes, so that no rank sees another's new file as one of before.
         files.new_folders = int(operation.agree(AgreementKind.COUNT, (files.new_folders,)).max())
