@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from .device_waits import DeviceWaits
-from .transport import Int64s, PlainWindows, Receive, Send, Transport, Window
+from .transport import Int64s, PlainTransport, Receive, Send, Transport, Window
 
 
-class Overlay(PlainWindows):
+class Overlay(PlainTransport):
     """Hands agreements, texts, deadlines, revokes and recovery to the transport beneath.
 
     Parameters

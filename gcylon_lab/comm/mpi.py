@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
 from .message_split import DEFAULT_MESSAGE_BYTES, copy_to_self, goes_together, share_by_exchange, split_view
-from .transport import INTERRUPTED, Int64s, PlainWindows, Receive, Send, Window
+from .transport import INTERRUPTED, Int64s, PlainTransport, Receive, Send, Window
 from .two_levels import MOST_DIRECT, Groups, gather_numbers, group
 
 _NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s
@@ -30,7 +30,7 @@ _LOOKS_PER_NEWS = 1000
 _NAME_BYTES = 64  # of a host's name, which tells hosts apart
 
 
-class MpiTransport(PlainWindows):
+class MpiTransport(PlainTransport):
     """One MPI rank, on a duplicate of a communicator.
 
     Rows and agreements are messages on one communicator, which is never revoked. A
@@ -51,7 +51,6 @@ class MpiTransport(PlainWindows):
     """
 
     name = "mpi"
-    completes_in_finish = False
 
     def __init__(self, world: MPI.Comm | None = None, max_message_bytes: int = DEFAULT_MESSAGE_BYTES) -> None:
         self._world = _usable(MPI.COMM_WORLD if world is None else world)
@@ -141,13 +140,6 @@ class MpiTransport(PlainWindows):
                 if self._lost_ranks() or self._leaving.gone(transfer.awaited()):
                     raise self._explain(None)
             _give_way(looks)
-
-    def finish(self, values: Int64s) -> Int64s:
-        """Collective: all ranks call it. As `agree`: an exchange here is complete when it returns."""
-        return self.agree(values)
-
-    def drain(self) -> None:
-        """Nothing is under way: an exchange here is complete when it returns."""
 
     def check(self) -> None:
         """Raise if this rank was revoked, by itself or another."""

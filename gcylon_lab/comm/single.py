@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from ..errors import CommError, DeadlineExceeded, Revoked
 from .message_split import copy_to_self
-from .transport import Int64s, PlainWindows, Receive, Send, Window
+from .transport import Int64s, PlainTransport, Receive, Send, Window
 
 
-class SingleTransport(PlainWindows):
+class SingleTransport(PlainTransport):
     """A world of one rank."""
 
     name = "single"
-    completes_in_finish = False
     rank = 0
     size = 1
 
@@ -40,13 +39,6 @@ class SingleTransport(PlainWindows):
         """Collective: all ranks call it. Copy what is sent to oneself."""
         self._check()
         copy_to_self([s.view for s in sends], [r.view for r in receives])
-
-    def finish(self, values: Int64s) -> Int64s:
-        """Collective: all ranks call it. As `agree`."""
-        return self.agree(values)
-
-    def drain(self) -> None:
-        """Nothing is under way."""
 
     def check(self) -> None:
         """Raise after a revoke or past the deadline."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import CommError, DeadlineExceeded, Revoked
 from .message_split import copy_to_self, share_by_exchange, split_view
-from .transport import INTERRUPTED, Int64s, PlainWindows, Receive, Send, Window
+from .transport import INTERRUPTED, Int64s, PlainTransport, Receive, Send, Window
 
 T = TypeVar("T", Send, Receive)
 
@@ -48,11 +48,10 @@ class ThreadsWorld:
         self.barrier = threading.Barrier(self.size)
 
 
-class ThreadsTransport(PlainWindows):
+class ThreadsTransport(PlainTransport):
     """One rank of a `ThreadsWorld`."""
 
     name = "threads"
-    completes_in_finish = False
 
     def __init__(self, world: ThreadsWorld, rank: int) -> None:
         self._world = world
@@ -95,13 +94,6 @@ class ThreadsTransport(PlainWindows):
             )
         self._meet()  # senders may change their views only after every receiver has copied
         mail[self.rank] = {}
-
-    def finish(self, values: Int64s) -> Int64s:
-        """Collective: all ranks call it. As `agree`: an exchange here is complete when it returns."""
-        return self.agree(values)
-
-    def drain(self) -> None:
-        """Nothing is under way."""
 
     def check(self) -> None:
         """Raise after a revoke."""

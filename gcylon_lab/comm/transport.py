@@ -150,8 +150,21 @@ class Transport(Protocol):
         ...
 
 
-class PlainWindows:
-    """What a transport has of windows where nobody writes by address."""
+class PlainTransport:
+    """What a transport has where an exchange is complete when it returns, and nobody writes by address."""
+
+    completes_in_finish = False
+
+    def agree(self, values: Int64s) -> Int64s:
+        """Collective: all ranks call it. Every rank's numbers."""
+        raise NotImplementedError
+
+    def finish(self, values: Int64s) -> Int64s:
+        """Collective: all ranks call it. As `agree`."""
+        return self.agree(values)
+
+    def drain(self) -> None:
+        """Nothing is under way."""
 
     def expose(self, buffers: Sequence[Any]) -> Window:
         """Let others write into these buffers until the next `finish`."""

@@ -32,6 +32,29 @@ Rule = Callable[[str, Any], Any]
 """Takes an argument's name and what was given for it; returns it in one form, or raises."""
 
 
+def _checked(check: Callable[[Any], Any]) -> Rule:
+    """What is given, once it was looked at."""
+
+    def rule(name: str, given: Any) -> Any:
+        check(given)
+        return given
+
+    return rule
+
+
+def _expected(
+    is_right: Callable[[Any], bool], said: str, advice: str, kind: Callable[[Any], Any] = lambda it: it
+) -> Rule:
+    """What is given, as another kind perhaps; what is not right is refused, and both texts may name it."""
+
+    def rule(name: str, given: Any) -> Any:
+        if not is_right(given):
+            raise ArgumentError(said.format(name=name, given=shown(given)), advice=advice.format(name=name))
+        return kind(given)
+
+    return rule
+
+
 def _option(name: str, given: Any) -> Any:
     RunOptions(**{name: given}).check()
     return given
@@ -50,9 +73,41 @@ def _one_of(*choices: Any) -> Rule:
     return rule
 
 
-def _keep(name: str, given: Any) -> Any:
-    check_keep(given)
-    return given
+def _is_whole(given: Any) -> bool:
+    return not isinstance(given, bool) and isinstance(given, Integral)
+
+
+def _is_number(given: Any) -> bool:
+    return not isinstance(given, bool) and isinstance(given, Real) and math.isfinite(given)
+
+
+def _is_function(given: Any) -> bool:
+    return callable(given) and not isinstance(given, Expression)
+
+
+def _are_suffixes(given: Any) -> bool:
+    two = isinstance(given, (tuple, list)) and len(given) == 2
+    return two and all(one is None or isinstance(one, str) for one in given)
+
+
+def _are_aggregations(given: Any) -> bool:
+    return isinstance(given, (list, tuple)) and all(isinstance(one, Aggregation) for one in given)
+
+
+_whole = _expected(
+    _is_whole, "Expected a whole number for {name}, got {given}.", "Give one, for example {name}=1.", int
+)
+_number = _expected(
+    _is_number, "Expected a finite number for {name}, got {given}.", "Give one, for example {name}=0.5.", float
+)
+
+
+def _several(given: Any) -> bool:
+    return isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
+
+
+def _bins(name: str, given: Any) -> Any:
+    return [_number(name, one) for one in given] if _several(given) else _whole(name, given)
 
 
 def _labels(name: str, given: Any) -> Any:
@@ -76,35 +131,6 @@ def _or_none(rule: Rule) -> Rule:
     return lambda name, given: None if given is None else rule(name, given)
 
 
-def _whole(name: str, given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, Integral):
-        raise ArgumentError(
-            f"Expected a whole number for {name}, got {shown(given)}.", advice=f"Give one, for example {name}=1."
-        )
-    return int(given)
-
-
-def _number(name: str, given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, Real) or not math.isfinite(given):
-        raise ArgumentError(
-            f"Expected a finite number for {name}, got {shown(given)}.", advice=f"Give one, for example {name}=0.5."
-        )
-    return float(given)
-
-
-def _bins(name: str, given: Any) -> Any:
-    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
-    return [_number(name, one) for one in given] if several else _whole(name, given)
-
-
-def _root(name: str, given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, Integral):
-        raise ArgumentError(
-            f"Expected a rank for {name}, got {shown(given)}.", advice="Give the number of one; they begin with 0."
-        )
-    return int(given)
-
-
 def _rows(name: str, given: Any) -> int:
     return checked_rows(given, name)
 
@@ -116,22 +142,13 @@ def _some_rows(name: str, given: Any) -> int:
     return rows
 
 
-def _limit(name: str, given: Any) -> int | None:
-    return None if given is None else checked_rows(given, name, or_all=True)
-
-
-def _rows_per_rank(name: str, given: Any) -> Any:
-    return listed_rows(given)
-
-
 def _quantiles(name: str, given: Any) -> Any:
-    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
-    if not several or getattr(given, "ndim", 1) != 1:
+    if not _several(given) or getattr(given, "ndim", 1) != 1:
         return _quantile(name, given)
     return [_quantile(name, one) for one in given]
 
 
-def _quantile(name: str, given: Any) -> float:
+def _quantile(name: str, given: Any) -> Any:
     try:
         return _number(name, given)
     except ArgumentError:
@@ -140,21 +157,12 @@ def _quantile(name: str, given: Any) -> float:
 
 def _percentiles(name: str, given: Any) -> Any:
     try:
-        if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set)):
+        if _several(given):
             return [_number(name, one) for one in given]
     except ArgumentError:
         pass
     advice = "Give different ones in [0, 1], as [0.1, 0.5, 0.9]."
     raise ArgumentError(f"Expected a list of numbers for {name}, got {shown(given)}.", advice=advice)
-
-
-def _names(name: str, given: Any) -> Any:
-    if not isinstance(given, Mapping):
-        raise ArgumentError(
-            f"Expected a dict of new names, got {shown(given)}.",
-            advice="Give old and new ones, as {'x': 'y'}, or a function of names, as str.upper.",
-        )
-    return given
 
 
 def _no_functions(values: Iterable[Any]) -> None:
@@ -185,21 +193,10 @@ def _named_columns(name: str, given: Any) -> Any:
     return given
 
 
-def _filling(name: str, given: Any) -> Any:
-    if given is None:
-        raise ArgumentError("value=None fills nothing.", advice="Give a value, or one for each column, as {'x': 0}.")
-    return given
-
-
 def _values(name: str, given: Any) -> Any:
     if isinstance(given, Mapping):
         return {label: listed_values(f"{name}[{label!r}]", some) for label, some in given.items()}
     return listed_values(name, given)
-
-
-def _condition(name: str, given: Any) -> Any:
-    check_condition(given)
-    return given
 
 
 def _conditions(name: str, given: tuple[Any, ...]) -> Any:
@@ -208,66 +205,12 @@ def _conditions(name: str, given: tuple[Any, ...]) -> Any:
     return given
 
 
-def _function(name: str, given: Any) -> Any:
-    if not callable(given) or isinstance(given, Expression):
-        raise ArgumentError(
-            f"Expected a function, got {shown(given)}.", advice="Give one that takes a frame and returns one."
-        )
-    return given
-
-
-def _suffixes(name: str, given: Any) -> Any:
-    two = isinstance(given, (tuple, list)) and len(given) == 2
-    if not two or not all(one is None or isinstance(one, str) for one in given):
-        raise ArgumentError(
-            f"{name}={shown(given)} must be a pair.", advice="Give two, for example ('_left', '_right')."
-        )
-    return given
-
-
-def _indicator(name: str, given: Any) -> Any:
-    if not isinstance(given, (bool, str)):
-        raise ArgumentError(
-            f"{name}={shown(given)} is invalid.", advice="Expected True, False or a name for the column."
-        )
-    return given
-
-
-def _validate(name: str, given: Any) -> Any:
-    check_validate(given)
-    return given
-
-
 def _directions(name: str, given: Any) -> Any:
-    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
     try:
-        return [_flag(name, one) for one in given] if several else _flag(name, given)
+        return [_flag(name, one) for one in given] if _several(given) else _flag(name, given)
     except ArgumentError as error:
         error.advice = "Expected True or False, or a list with one of them for each key."
         raise
-
-
-def _wanted(name: str, given: Any) -> Any:
-    if not isinstance(given, (list, tuple)) or not all(isinstance(one, Aggregation) for one in given):
-        raise ArgumentError(
-            f"Expected a list of aggregations for {name}, got {shown(given)}.",
-            advice="Call groupby(by).agg({'x': 'sum'}), which makes it.",
-        )
-    return given
-
-
-def _path(name: str, given: Any) -> Any:
-    if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
-        raise ArgumentError(
-            f"Expected a folder for {name}, got {shown(given)}.", advice="Give its path, for example 'out/orders'."
-        )
-    return given
-
-
-def _variable(name: str, given: Any) -> Any:
-    if not isinstance(given, str) or not given.isidentifier():
-        raise ArgumentError(f"{shown(given)} cannot be a variable's name.", advice="Give one such as 'orders'.")
-    return given
 
 
 _FLAGS = (
@@ -283,27 +226,43 @@ RULES: dict[str, Rule] = {
     "columns": _or_none(_labels),
     "left_on": _or_none(_labels),
     "right_on": _or_none(_labels),
-    "root": _root,
-    "rows_per_rank": _or_none(_rows_per_rank),
+    "root": _expected(
+        _is_whole, "Expected a rank for {name}, got {given}.", "Give the number of one; they begin with 0.", int
+    ),
+    "rows_per_rank": _or_none(lambda name, given: listed_rows(given)),
     "n": _rows,
-    "limit": _limit,
+    "limit": _or_none(lambda name, given: checked_rows(given, name, or_all=True)),
     "ddof": _number,
     "min_periods": _whole,
     "seed": _whole,
     "frac": _or_none(_number),
     "q": _quantiles,
     "percentiles": _or_none(_percentiles),
-    "keep": _keep,
+    "keep": _checked(check_keep),
     "na_position": _one_of("first", "last"),
     "order": _one_of("global", "local"),
     "join": _one_of("outer", "inner"),
-    "validate": _validate,
-    "suffixes": _suffixes,
-    "indicator": _indicator,
-    "condition": _condition,
-    "f": _function,
-    "wanted": _wanted,
-    "path": _path,
+    "validate": _checked(check_validate),
+    "suffixes": _expected(
+        _are_suffixes, "{name}={given} must be a pair.", "Give two, for example ('_left', '_right')."
+    ),
+    "indicator": _expected(
+        lambda given: isinstance(given, (bool, str)),
+        "{name}={given} is invalid.",
+        "Expected True, False or a name for the column.",
+    ),
+    "condition": _checked(check_condition),
+    "f": _expected(_is_function, "Expected a function, got {given}.", "Give one that takes a frame and returns one."),
+    "wanted": _expected(
+        _are_aggregations,
+        "Expected a list of aggregations for {name}, got {given}.",
+        "Call groupby(by).agg({{'x': 'sum'}}), which makes it.",
+    ),
+    "path": _expected(
+        lambda given: isinstance(given, (str, os.PathLike)) and bool(os.fspath(given)),
+        "Expected a folder for {name}, got {given}.",
+        "Give its path, for example 'out/orders'.",
+    ),
     **dict.fromkeys(_FLAGS, _flag),
 }
 """By the argument's name; where a verb means something else by it, the next table says so."""
@@ -323,16 +282,28 @@ RULES_OF: dict[tuple[str, str], Rule] = {
     ("drop_duplicates", "subset"): _or_none(_keys),
     ("describe", "columns"): _or_none(_described),
     ("filter", "also"): _conditions,
-    ("rename", "columns"): _names,
+    ("rename", "columns"): _expected(
+        lambda given: isinstance(given, Mapping),
+        "Expected a dict of new names, got {given}.",
+        "Give old and new ones, as {{'x': 'y'}}, or a function of names, as str.upper.",
+    ),
     ("assign", "columns"): _new_columns,
     ("assign", "named"): _named_columns,
-    ("fillna", "value"): _filling,
+    ("fillna", "value"): _expected(
+        lambda given: given is not None,
+        "value=None fills nothing.",
+        "Give a value, or one for each column, as {{'x': 0}}.",
+    ),
     ("isin", "values"): _values,
     ("dropna", "how"): _one_of("any", "all"),
     ("sample", "n"): _or_none(_rows),
     ("to_batches", "rows"): _or_none(_some_rows),
     ("sort_values", "ascending"): _directions,
-    ("bind", "name"): _variable,
+    ("bind", "name"): _expected(
+        lambda given: isinstance(given, str) and given.isidentifier(),
+        "{given} cannot be a variable's name.",
+        "Give one such as 'orders'.",
+    ),
 }
 
 _TABLES = ("right", "other", "others")

@@ -92,6 +92,13 @@ def _wrap_showtraceback(engine: Hooked, shell: Any) -> None:
     shell.showtraceback = showtraceback
 
 
+def _ended(engine: Hooked, content: Any) -> None:
+    if content["status"] == "error":
+        engine.failed(_last_error(content))
+        engine.forget_frames(_last_error(content))
+    engine.running = ""
+
+
 def _wrap_apply(engine: Hooked, kernel: Any) -> None:
     original = kernel.do_apply
 
@@ -102,10 +109,7 @@ def _wrap_apply(engine: Hooked, kernel: Any) -> None:
                 content, buffers = original(*args, **kwargs)
         except KeyboardInterrupt:
             content, buffers = _interrupted(kernel, "apply"), []
-        if content["status"] == "error":
-            engine.failed(_last_error(content))
-            engine.forget_frames(_last_error(content))
-        engine.running = ""
+        _ended(engine, content)
         return content, buffers
 
     kernel.do_apply = do_apply
@@ -121,10 +125,7 @@ def _wrap_execute(engine: Hooked, kernel: Any) -> None:
                 content = await original(*args, **kwargs)
         except KeyboardInterrupt:
             content = _interrupted(kernel, "execute")
-        if content["status"] == "error":
-            engine.failed(_last_error(content))
-            engine.forget_frames(_last_error(content))
-        engine.running = ""
+        _ended(engine, content)
         return content
 
     kernel.do_execute = do_execute

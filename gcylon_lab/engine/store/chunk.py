@@ -232,9 +232,7 @@ class Chunk:
         region = self.region
         with span("unstage", "io", bytes=nbytes, tier=region.tier):
             cast("Any", region).read_parts(parts)
-        record = workspace.recorder.active
-        if record is not None:
-            record.unstaged_bytes += nbytes
+        workspace.count_unstaged(nbytes)
 
     def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
         """Give the rows, perhaps of some columns only, without a reservation: for rows that leave the budget."""
@@ -251,9 +249,7 @@ class Chunk:
             only, schema = buffers_of(self.schema, names), _unpacked_with(self.schema, names)
             nbytes = region.bytes_of(only)
         with span("unstage", "io", bytes=nbytes, tier=region.tier):
-            record = workspace.recorder.active
-            if record is not None:
-                record.unstaged_bytes += nbytes
+            workspace.count_unstaged(nbytes)
             data = backend.unpack(schema, self.rows, region.read(only))
         return data if names is None else backend.select(data, names)
 

@@ -153,9 +153,7 @@ class RunsChunk(Chunk):
                 self._fill_all(arrays, start)
             else:
                 self._fill_some(names, arrays, start)
-        record = workspace.recorder.active
-        if record is not None:
-            record.unstaged_bytes += nbytes
+        workspace.count_unstaged(nbytes)
 
     def fill_planes(self, workspace: Workspace, names: Sequence[Label], planes: Sequence[Any], start: int) -> None:
         """Read some fixed columns, which make blocks, into their planes, from a row on."""
@@ -172,9 +170,7 @@ class RunsChunk(Chunk):
                         read_planes(region.read_into, at, out[first:end, start : start + count])
                         first = end
                 start += count
-        record = workspace.recorder.active
-        if record is not None:
-            record.unstaged_bytes += nbytes
+        workspace.count_unstaged(nbytes)
 
     def _places(self) -> Any:
         """Of each run its region, the byte at which the bucket begins there, and its rows."""
@@ -216,9 +212,7 @@ class RunsChunk(Chunk):
                 region.read_into(begin, [message])
                 for piece, array in zip(pieces, unpack_variable(self.schema, message), strict=True):
                     piece.append(array)
-        record = workspace.recorder.active
-        if record is not None:
-            record.unstaged_bytes += self._message_bytes
+        workspace.count_unstaged(self._message_bytes)
         return {column.name: _one(column, arrays) for column, arrays in zip(columns, pieces, strict=True)}
 
 

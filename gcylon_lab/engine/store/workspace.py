@@ -88,6 +88,12 @@ class Workspace:
         not the budget's. ``staged``: whether staging would not help."""
         return memory_errors(self.budget, what, staged=staged) if self.backend.on_gpu else nullcontext()
 
+    def count_unstaged(self, nbytes: int) -> None:
+        """Count bytes that are read back for the operation that runs, if one does."""
+        record = self.recorder.active
+        if record is not None:
+            record.unstaged_bytes += nbytes
+
     @property
     def scatters(self) -> bool:
         """Whether kernels of this rank can write rows straight into the results of other ranks."""

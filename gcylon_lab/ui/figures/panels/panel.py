@@ -11,10 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..series import Floats
+from ..series import Floats, few_of
 from ..theme import Theme
 
 Trace = dict[str, Any]
+
+# Where all traces are replaced, plotly forgets an axis' type and guesses it: text that looks like a number is text.
+CATEGORIES = {"type": "category", "autotypenumbers": "strict"}
+
+
+def rank_names(ranks: Sequence[Any], most: int = 8) -> dict[str, Any]:
+    """Return what an axis of ranks by name has for ticks: some, where there are many."""
+    return {"tickmode": "array", "tickvals": [str(ranks[i]) for i in few_of(len(ranks), most)]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..series import few_of, memory_unit, readable
+from ..series import memory_unit, readable
 from ..theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
 from ..view import Operation, View
-from .panel import Panel, Trace, corner_note, rounded
+from .panel import CATEGORIES, Panel, Trace, corner_note, rank_names, rounded
 
 RANKS_TITLE = "Peaks: which rank?"
 PLAN_TITLE = "Peaks: was the plan right?"
@@ -52,7 +52,7 @@ def peak_ranks_panel(view: View, theme: Theme) -> Panel:
         notes = [_most_note(op, unit, theme)]
     return Panel(
         "peak_ranks", f"Peaks: which rank in #{op.number}?" if op else RANKS_TITLE, [bars, predicted, budget, numbers],
-        {"title": "rank" if ranks else "", **_NAMED, **_rank_ticks(ranks)},
+        {"title": "rank" if ranks else "", **CATEGORIES, **rank_names(ranks)},
         {"title": name, "range": [0.0, top]}, annotations=notes,
         empty="" if records else _RANKS_EMPTY,
     )  # fmt: skip
@@ -72,18 +72,10 @@ def plan_panel(view: View, theme: Theme) -> Panel:
     budget = _budget("plan-budget", x, values["budget_bytes"], unit, top, named=not hidden)
     return Panel(
         "plan", PLAN_TITLE, [measured, predicted, budget, ratios],
-        {"title": "above: % of predicted, worst rank", **_NAMED},
+        {"title": "above: % of predicted, worst rank", **CATEGORIES},
         {"title": name, "range": [0.0, top]}, annotations=_notes(values, top * unit, theme),
         empty="" if ops else _PLAN_EMPTY,
     )  # fmt: skip
-
-
-# Where all traces are replaced, plotly forgets an axis' type and guesses it: text that looks like a number is text.
-_NAMED = {"type": "category", "autotypenumbers": "strict"}
-
-
-def _rank_ticks(ranks: list[int]) -> dict[str, Any]:
-    return {"tickmode": "array", "tickvals": [str(ranks[i]) for i in few_of(len(ranks))]}
 
 
 _FIELDS = ("measured_peak_bytes", "predicted_peak_bytes", "budget_bytes")

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..series import Floats, few_of, memory_unit, on_grid, readable, round_step
+from ..series import Floats, memory_unit, on_grid, readable, round_step
 from ..theme import TIER_COLOURS, TIER_DASHES, Theme
 from ..tier_traffic import DIRECTIONS, TIERS, Moved, RankMoves, moves_of, sentence
 from ..view import View
-from .panel import Panel, Trace, line, rounded
+from .panel import CATEGORIES, Panel, Trace, line, rank_names, rounded
 
 TITLE = "Staging: what left the budget?"
 _EMPTY = (
@@ -61,6 +61,7 @@ def _trace(tier: str, xy: tuple[Floats, Floats], unit: float, *, short: bool) ->
 
 
 _RANKS_TITLE = "Staging: what moved, by rank?"
+_RANKS_AXIS = "rank · above 0: came back, below: went down"
 _NOTHING_MOVED = 'Bytes moved down and up, by rank and tier:<br>lower the limit, or ask strategy="staged".'
 _PATTERNS = {"down": "", "up": "/"}
 
@@ -79,18 +80,15 @@ def staged_ranks_panel(view: View, theme: Theme) -> Panel:
         "staged_ranks",
         _RANKS_TITLE,
         [_bars(direction, tier, moves if moved else {}, unit) for direction in DIRECTIONS for tier in TIERS],
-        {"title": "rank · above 0: came back, below: went down" if moved else "", **_NAMED, **_rank_ticks(list(moves))},
+        {
+            "title": "rank · above 0: came back, below: went down" if moved else "",
+            **CATEGORIES,
+            **rank_names(list(moves), 16),
+        },
         {"title": name, "zeroline": moved, "tickvals": ticks, "ticktext": [f"{abs(tick):.4g}" for tick in ticks]},
         empty="" if moved else _NOTHING_MOVED,
         lead="<br>".join(said),
     )
-
-
-def _rank_ticks(ranks: list[int]) -> dict[str, Any]:
-    return {"tickmode": "array", "tickvals": [str(ranks[i]) for i in few_of(len(ranks), 16)]}
-
-
-_NAMED = {"type": "category", "autotypenumbers": "strict"}
 
 
 def _bars(direction: str, tier: str, moves: dict[int, RankMoves], unit: float) -> Trace:

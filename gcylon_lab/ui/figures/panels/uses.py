@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..series import few_of, memory_unit, percent, readable
+from ..series import memory_unit, percent, readable
 from ..theme import POOL_COLOURS, USE_STYLES, Theme
 from ..view import Snapshot, View, kept_budget
-from .panel import Panel, Trace, corner_note, rounded
+from .panel import CATEGORIES, Panel, Trace, corner_note, rank_names, rounded
 
 USES_TITLE = "Budget: who holds it?"
 POOLS_TITLE = "Pools: what is kept for reuse?"
@@ -21,7 +21,6 @@ _SLOTS = (*_NAMED, *(f"use {place}" for place in range(_MOST_OTHERS)), "more")
 _LONGEST_NAME = 22
 _IN_A_LINE, _MOST_LINES = 32, 2  # of the key: beside the settings and a file browser there is no more room
 _WIDTH = 0.72
-_CATEGORIES = {"type": "category", "autotypenumbers": "strict"}
 
 
 def uses_panel(view: View, theme: Theme) -> Panel:
@@ -41,7 +40,7 @@ def uses_panel(view: View, theme: Theme) -> Panel:
     notes = [_most(totals, limits, view.snapshots, theme)] if largest else []
     return Panel(
         "uses", USES_TITLE, traces,
-        {"title": "rank, now" if largest else "", **_CATEGORIES, **_rank_ticks(ranks)},
+        {"title": "rank, now" if largest else "", **CATEGORIES, **rank_names(ranks)},
         {"title": name, "range": [0.0, round(1.4 * largest / unit, 6) or 1.0]},
         annotations=notes, empty="" if largest else _USES_EMPTY,
         lead=_in_lines([f"{_sign(slot)} {escape(what)}" for slot, what in shown], shown),
@@ -72,7 +71,7 @@ def pools_panel(view: View, theme: Theme) -> Panel:
             )  # fmt: skip
     return Panel(
         "pools", POOLS_TITLE, traces,
-        {"title": "rank, now · pale: held, full: in use" if there else "", **_CATEGORIES, **_rank_ticks(ranks)},
+        {"title": "rank, now · pale: held, full: in use" if there else "", **CATEGORIES, **rank_names(ranks)},
         {"title": axis, "range": [0.0, round(1.15 * largest / unit, 6) or 1.0]},
         empty="" if there else _POOLS_EMPTY,
         lead="<br>".join(_in_words(name, by_pool[name]) for name in there),
@@ -149,7 +148,3 @@ def _in_words(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
     asked = f" · {percent(hits / (hits + misses))} of {hits + misses:,} asks served" if misses else ""
     grown = f" · grown {growths:,}, dropped {drops:,} times" if growths or drops else ""
     return f"{sign} {name}: {readable(used)} of {readable(held)} in use{asked}{grown}"
-
-
-def _rank_ticks(ranks: Sequence[str]) -> dict[str, Any]:
-    return {"tickmode": "array", "tickvals": [ranks[i] for i in few_of(len(ranks))]}
