@@ -17,9 +17,8 @@ import pandas as pd
 
 import gcylon_lab as gl
 
-from ..comm.message_split import DEFAULT_MESSAGE_BYTES, goes_together
 from ..comm.threads import ThreadsWorld
-from ..comm.transport import Int64s, Receive, Send, Transport, Window
+from ..comm.transport import DEFAULT_MESSAGE_BYTES, Int64s, Receive, Send, Transport, Window, goes_together
 from ..comm.two_levels import MOST_DIRECT, Groups, group, packed_bytes
 from ..errors import ClusterError
 from ..units import format_bytes, format_seconds

@@ -15,8 +15,19 @@ import numpy as np
 from mpi4py import MPI
 
 from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
-from .message_split import DEFAULT_MESSAGE_BYTES, copy_to_self, goes_together, share_by_exchange, split_view
-from .transport import INTERRUPTED, Int64s, PlainTransport, Receive, Send, Window
+from .transport import (
+    DEFAULT_MESSAGE_BYTES,
+    INTERRUPTED,
+    Int64s,
+    PlainTransport,
+    Receive,
+    Send,
+    Window,
+    copy_to_self,
+    goes_together,
+    share_by_exchange,
+    split_view,
+)
 from .two_levels import MOST_DIRECT, Groups, gather_numbers, group
 
 _NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s

@@ -8,8 +8,7 @@ from typing import Any
 from ..errors import CommError, GcylonError
 from .device_overlay import QueuedOverlay
 from .device_waits import DeviceWaits
-from .message_split import split_view
-from .transport import Receive, Send, Transport, Window, first_failure
+from .transport import Receive, Send, Transport, Window, first_failure, split_view
 
 _UINT8 = 1  # ncclUint8
 _MESSAGE_BYTES = 2**30

@@ -8,8 +8,7 @@ import time
 from collections.abc import Sequence
 
 from ..errors import CommError, DeadlineExceeded, Revoked
-from .message_split import copy_to_self
-from .transport import Int64s, PlainTransport, Receive, Send, Window
+from .transport import Int64s, PlainTransport, Receive, Send, Window, copy_to_self
 
 
 class SingleTransport(PlainTransport):

@@ -11,8 +11,17 @@ from typing import TypeVar
 import numpy as np
 
 from ..errors import CommError, DeadlineExceeded, Revoked
-from .message_split import copy_to_self, share_by_exchange, split_view
-from .transport import INTERRUPTED, Int64s, PlainTransport, Receive, Send, Window
+from .transport import (
+    INTERRUPTED,
+    Int64s,
+    PlainTransport,
+    Receive,
+    Send,
+    Window,
+    copy_to_self,
+    share_by_exchange,
+    split_view,
+)
 
 T = TypeVar("T", Send, Receive)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from worlds import World
 
-from gcylon_lab.comm.message_split import copy_to_self, split_view
+from gcylon_lab.comm.transport import copy_to_self, split_view
 from gcylon_lab.comm.two_levels import gather_numbers, group
 from gcylon_lab.errors import CommError, DeadlineExceeded, Revoked
 from gcylon_lab.runtime.context import run_threads

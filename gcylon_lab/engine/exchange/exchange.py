@@ -43,53 +43,47 @@ def exchange_table(
         This rank's part of the result.
     """
     try:
-        return _exchanged(operation, part, route, stats, partitioning)
+        operation.exchanged = False
+        plan = _plan_uncounted(operation, part, route, stats)
+        counted: tuple[int, ...] | None = None
+        written: RemoteWrite | None = None
+        if plan.strategy == "staged":
+            plan = operation.make_plan(stats)
+        else:
+            rows, variable = count_rows(operation, part, route, plan.chunk_rows)
+            counted = _result_bytes(operation, rows, variable)
+            if operation.writes_variable:
+                assert isinstance(route, HashRoute)
+                written = route.agree_on_writing(operation, part)
+                if written is None:
+                    route.pack()
+                    stats = replace(stats, writable=False)
+            plan = operation.make_plan(stats, counted)
+        if plan.strategy != "staged":
+            try:
+                with operation.workspace.memory_named(operation.verb):
+                    route.prepare(operation, part, plan.chunk_rows)
+                    sink = _placed(operation, rows, written)
+                    return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
+            except BudgetExceeded as error:
+                # Strings longer than their mean, for example.
+                if operation.options.strategy != "auto" or not operation.may_stage:
+                    raise
+                go_on(operation, error)
+            plan = operation.make_plan(stats, counted, "staged")
+            operation.record.reason = "because the result turned out larger than counted"
+            stats = replace(stats, writable=False)
+        route.forget()
+        turns = turns_for(operation, route, stats, plan.rounds)
+        if turns:
+            assert isinstance(route, HashRoute)
+            chunks = WrittenTurns(operation, part, route, stats, plan.chunk_rows).run(turns)
+            return Part(operation.workspace, operation.schema, chunks, partitioning)
+        dealt = route.deal(operation)
+        sink = StagingSink(operation.workspace, operation.schema, keep_order=route.keep_order, dealt=dealt)
+        return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
     finally:
         route.forget()  # now, and not once nobody looks at this frame any more
-
-
-def _exchanged(
-    operation: Operation, part: Part, route: Route, stats: TableStats, partitioning: Partitioning | None
-) -> Part:
-    operation.exchanged = False
-    plan = _plan_uncounted(operation, part, route, stats)
-    counted: tuple[int, ...] | None = None
-    written: RemoteWrite | None = None
-    if plan.strategy == "staged":
-        plan = operation.make_plan(stats)
-    else:
-        rows, variable = count_rows(operation, part, route, plan.chunk_rows)
-        counted = _result_bytes(operation, rows, variable)
-        if operation.writes_variable:
-            assert isinstance(route, HashRoute)
-            written = route.agree_on_writing(operation, part)
-            if written is None:
-                route.pack()
-                stats = replace(stats, writable=False)
-        plan = operation.make_plan(stats, counted)
-    if plan.strategy != "staged":
-        try:
-            with operation.workspace.memory_named(operation.verb):
-                route.prepare(operation, part, plan.chunk_rows)
-                sink = _placed(operation, rows, written)
-                return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
-        except BudgetExceeded as error:
-            # Strings longer than their mean, for example.
-            if operation.options.strategy != "auto" or not operation.may_stage:
-                raise
-            go_on(operation, error)
-        plan = operation.make_plan(stats, counted, "staged")
-        operation.record.reason = "because the result turned out larger than counted"
-        stats = replace(stats, writable=False)
-    route.forget()
-    turns = turns_for(operation, route, stats, plan.rounds)
-    if turns:
-        assert isinstance(route, HashRoute)
-        chunks = WrittenTurns(operation, part, route, stats, plan.chunk_rows).run(turns)
-        return Part(operation.workspace, operation.schema, chunks, partitioning)
-    dealt = route.deal(operation)
-    sink = StagingSink(operation.workspace, operation.schema, keep_order=route.keep_order, dealt=dealt)
-    return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
 
 
 def _plan_uncounted(operation: Operation, part: Part, route: Route, stats: TableStats) -> Plan:

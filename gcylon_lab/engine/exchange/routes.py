@@ -84,7 +84,9 @@ class HashRoute:
     def _count_pieces(self, operation: Operation, part: Part, chunk_rows: int, rows: Int64s, variable: Int64s) -> None:
         """Hash the keys of all pieces; add what each rank gets of those whose ids are not kept."""
         backend, size, first = operation.workspace.backend, self._size, 0
-        for data in key_pieces(operation, part, chunk_rows, self.columns, joined=not self._knows_places(operation)):
+        # Where rows are written their places are found once for all of them, as they are.
+        written = operation.is_ready and (self._scatters(operation) or self._writes(operation))
+        for data in key_pieces(operation, part, chunk_rows, self.columns, joined=not written):
             kept = None if self._ids is None else self._ids[first : first + data.rows]
             ids = self.ids_of(operation.workspace, data, first, kept)
             if kept is None:
@@ -229,10 +231,6 @@ class HashRoute:
         except BudgetExceeded:
             return  # they are computed again in each round
         self._ids = workspace.backend.new_ids(rows, size)
-
-    def _knows_places(self, operation: Operation) -> bool:
-        """Whether rows are written to places that are found once for all of them, where they are ready for it."""
-        return operation.is_ready and (self._scatters(operation) or self._writes(operation))
 
     def _writes(self, operation: Operation) -> bool:
         """Whether texts and missing values are written too: the same on all ranks."""
