@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from worlds import World, in_turn
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError, ColumnMissing, UnsupportedDtype
+from gcylon_lab.runtime.context import current
 
 
 class Verb:
@@ -171,3 +173,37 @@ def test_any_rows_on_any_ranks(
     verb = Verb("drop_duplicates", "v", keep=keep, strategy=strategy, config=config)
     ours = together(World("threads", size).run(on_ranks, verb, frames, staged))
     assert sorted(ours["g"]) == frame.drop_duplicates("v", keep=keep)["g"].tolist()
+
+
+def held_or_refused(verb: str, limits: Sequence[float]) -> list[tuple[float, int, int]]:
+    """Of limits in parts of a rank's rows: the peak in the same, rows, and what is staged of them."""
+    rows, seen, context = 20_000, [], current()
+    random = np.random.default_rng(context.rank)
+    table = gl.from_local(pd.DataFrame({name: random.integers(0, 2**40, rows) for name in "kxy"}))
+    other = gl.from_local(pd.DataFrame({name: random.integers(0, 2**40, rows // 100) for name in "kxy"}))
+    for limit in limits:
+        how = {
+            "strategy": "direct",
+            "config": GcylonConfig(gpu_memory_limit=int(limit * nbytes), chunk_size_bytes=rows),
+        }
+        if verb == "drop_duplicates":
+            made = table.drop_duplicates(**how)
+        elif verb == "standing once":
+            made = table.drop_duplicates(keep=False, **how)
+        elif verb == "groupby":
+            made = table.groupby("k").agg({"x": "sum", "y": "sum"}, **how)
+        else:
+            made = getattr(table, verb)(other, **how)
+        peak = context.recorder.operations[-1].measured_peak_bytes / nbytes
+        seen.append((peak, made.count_rows(), made._live().staged_bytes))
+        made.release()
+    return seen
+
+
+@pytest.mark.parametrize("verb", ["drop_duplicates", "standing once", "groupby", "difference", "union"])
+def test_a_result_that_is_to_be_held_is_not_evicted_for_work(verb: str) -> None:
+    limits = (1.4, 1.6, 2.6, 3, 4)
+    for seen in World("threads", 2).run(held_or_refused, verb, limits):
+        for limit, (peak, rows, staged) in zip(limits, seen, strict=True):
+            assert peak <= limit and not staged
+            assert rows == (40_400 if verb == "union" else 40_000)

@@ -17,6 +17,7 @@ _HERE = {
     "gather": "t.to_pandas(limit)",
     "map": "run(function, table)",
     "names": "memory(), which lists tables by name",
+    "report": "gl.html_report(path, lab)",
     "read_excel": "from_pandas(pd.read_excel(...))",
     "read_feather": "read_ipc(paths)",
     "read_sql": "from_pandas(pd.read_sql(...))",
