@@ -181,6 +181,7 @@ def held_or_refused(verb: str, limits: Sequence[float]) -> list[tuple[float, int
     random = np.random.default_rng(context.rank)
     table = gl.from_local(pd.DataFrame({name: random.integers(0, 2**40, rows) for name in "kxy"}))
     other = gl.from_local(pd.DataFrame({name: random.integers(0, 2**40, rows // 100) for name in "kxy"}))
+    nbytes = table.nbytes  # which padding makes more of while it is staged
     for limit in limits:
         how = {
             "strategy": "direct",
