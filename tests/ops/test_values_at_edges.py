@@ -219,3 +219,16 @@ def test_values_are_counted_in_the_group_without_a_key_too(dropna: bool) -> None
     expected = frame.groupby("k", dropna=dropna)["x"].value_counts().reset_index()
     found = World("threads", 2).run(counted, frame, dropna)[0]
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+
+
+def without_missing(frame: pd.DataFrame, how: str) -> list[int]:
+    rows: list[int] = table_of(frame).dropna(how=how).to_pandas()["c0"].isna().tolist()
+    return rows
+
+
+@pytest.mark.parametrize("columns", [5, 1500])
+def test_rows_with_missing_values_of_many_columns(columns: int) -> None:
+    frame = pd.DataFrame({f"c{i}": [1.0, np.nan, np.nan] for i in range(columns)})
+    frame.iloc[1, -1] = 2.0
+    assert World("threads", 2).run(without_missing, frame, "any")[0] == [False]
+    assert World("threads", 2).run(without_missing, frame, "all")[0] == [False, True]

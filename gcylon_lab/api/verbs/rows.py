@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import zip_longest
 from typing import Any, Self
 
 from ...backends.protocol.expressions import Expression, col, lit
@@ -252,9 +253,11 @@ class RowVerbs(Verbs):
         Table
         """
         names = list(self.schema.names) if subset is None else listed(subset)
-        there = [col(name).notna() for name in names]
-        condition = reduce(lambda a, b: a & b if how == "any" else a | b, there) if there else lit(True)
-        return self.filter(condition, strategy=strategy, config=config, timeout_s=timeout_s)
+        there = [col(name).notna() for name in names] or [lit(True)]
+        while len(there) > 1:  # in pairs: of many columns one after the other would be nested too deeply
+            pairs = zip_longest(there[::2], there[1::2])
+            there = [a if b is None else a & b if how == "any" else a | b for a, b in pairs]
+        return self.filter(there[0], strategy=strategy, config=config, timeout_s=timeout_s)
 
     def isin(
         self,
