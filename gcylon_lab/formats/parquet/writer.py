@@ -8,11 +8,13 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...backends.arrow.tables import to_arrow
+from ...backends.protocol.arrow_types import kind_of
 from ...backends.protocol.backend import Backend
 from ...backends.protocol.data import Columns, Data
 from ...backends.protocol.schema import Schema
@@ -31,6 +33,7 @@ from ..row_writers import (
 from .plans import PARQUET_SUFFIXES
 
 _MOST_DICTIONARY_BYTES = 1 << 20
+_TEXTS = ("str", "bytes")
 _MOST_FOLDERS = 500  # each has an open file
 _KEY_KINDS = ("int", "bool", "str", "date", "datetime", "category")
 _MIDNIGHT = r" 00:00:00(\.0+)?$"
@@ -103,12 +106,16 @@ class _OneFile:
         _abandon(self._writer, self._stream)
 
 
-def _arrow_writer(files: PartFiles, stream: Any, schema: Any, compression: str) -> Any:
+def _arrow_writer(
+    files: PartFiles, stream: Any, schema: Any, compression: str, dictionaries_of: Sequence[str] | bool = True
+) -> Any:
     # Arrow finds values that it has met before in a table of some sixty times the bytes of a dictionary page, by the
     # side of the budget: a small one goes over to plain values sooner.
     limit = files.storage.limit_bytes
     most = _MOST_DICTIONARY_BYTES if limit is None else min(_MOST_DICTIONARY_BYTES, (128 << 10) + limit // 640)
-    return pq.ParquetWriter(stream, schema, compression=compression, dictionary_pagesize_limit=most)
+    return pq.ParquetWriter(
+        stream, schema, compression=compression, use_dictionary=dictionaries_of, dictionary_pagesize_limit=most
+    )
 
 
 class _OneFileByDevice:
@@ -170,6 +177,8 @@ class _Folders:
         dtypes = ["" if column.kind == "category" else column.pandas for column in schema.select(keys)]
         said = {TYPES_KEY: types_metadata(self._types, dtypes)}
         self._arrow = arrow.with_metadata((arrow.metadata or {}) | said)
+        # Each open file keeps what the last column was encoded with, and numbers need more to be found again.
+        self._of_text = [f.name for f in self._arrow if kind_of(plain_values(pa.array([], f.type)).type) in _TEXTS]
         self._open: dict[str, tuple[Any, Any]] = {}
         if nobody_has_rows:  # so that the columns are known to those who read it
             self._writer(folder_of(keys, [None] * len(keys)))
@@ -178,11 +187,11 @@ class _Folders:
         if not piece.rows:
             return
         table = to_arrow(piece)
-        texts = [_text(plain_values(table.column(key).combine_chunks())) for key in self._keys]
-        order, starts = _runs(texts)
+        keys = [_coded(table.column(key).combine_chunks()) for key in self._keys]
+        order, starts = _runs(keys)
         sorted_ = table.select(self._arrow.names).take(pa.array(order)).replace_schema_metadata(self._arrow.metadata)
         for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-            folder = folder_of(self._keys, [text[int(order[start])].as_py() for text in texts])
+            folder = folder_of(self._keys, [texts[int(codes[order[start]])].as_py() for codes, texts in keys])
             with writing_to(self._files.target(folder)):
                 self._writer(folder).write_table(sorted_.slice(start, stop - start))
 
@@ -198,7 +207,8 @@ class _Folders:
                 )
             with writing_to(target):
                 stream = self._files.create(folder)
-                self._open[folder] = stream, _arrow_writer(self._files, stream, self._arrow, self._compression)
+                made = _arrow_writer(self._files, stream, self._arrow, self._compression, self._of_text)
+                self._open[folder] = stream, made
         return self._open[folder][1]
 
     def close(self) -> None:
@@ -225,20 +235,22 @@ def _check_keys(schema: Schema, keys: list[str], others: list[Any]) -> None:
         )
 
 
-def _text(array: Any) -> Any:
-    """Values as they stand in the name of a folder."""
-    text = array.cast(pa.string())
-    times = pa.types.is_timestamp(array.type) and not array.type.tz
-    return pc.replace_substring_regex(text, _MIDNIGHT, "") if times else text
+def _coded(array: Any) -> tuple[npt.NDArray[np.int64], Any]:
+    """For each row a place among texts; these as they stand in the name of a folder, the last one None."""
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()  # each text is made once
+    values = coded.dictionary
+    texts = values.cast(pa.string())
+    if pa.types.is_timestamp(values.type) and not values.type.tz:
+        texts = pc.replace_substring_regex(texts, _MIDNIGHT, "")
+    places = pc.fill_null(coded.indices.cast(pa.int64()), len(values)).to_numpy(zero_copy_only=False)
+    return places, pa.concat_arrays([texts, pa.nulls(1, pa.string())])
 
 
-def _runs(texts: list[Any]) -> tuple[Any, list[int]]:
+def _runs(keys: list[tuple[npt.NDArray[np.int64], Any]]) -> tuple[Any, list[int]]:
     """An order in which rows with equal values are together, and where each run of them begins."""
-    codes = np.zeros(len(texts[0]), np.int64)
-    for text in texts:
-        encoded = text.dictionary_encode(null_encoding="encode")
-        pairs = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-        codes = np.unique(pairs, return_inverse=True)[1]
+    codes = keys[0][0]
+    for places, texts in keys[1:]:
+        codes = np.unique(codes * len(texts) + places, return_inverse=True)[1]
     order = np.argsort(codes, kind="stable")
     changes = np.flatnonzero(np.diff(codes[order])) + 1
     return order, [0, *map(int, changes)]
