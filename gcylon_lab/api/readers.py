@@ -76,18 +76,23 @@ def read_parquet(
     storage = storage_of(paths, storage_options)
     read = _Reading("read_parquet", paths, columns, filters, storage, config)
 
-    def plan(size: int, int96_unit: str = "ns") -> list[io.ParquetPlan]:
-        return io.plan_parquet(
-            paths, size, columns=read.columns, condition=read.condition, storage=storage, int96_unit=int96_unit
-        )
+    how: dict[str, Any] = {"int96_unit": "ns", "nullable": ()}
 
-    try:
-        return read.table(plan, io.read_parquet_chunks)
-    except ReadError as error:  # the same on all ranks
-        unit = error.numbers.get("read_as")
-        if unit is None:
-            raise
-    return read.table(lambda size: plan(size, unit), io.read_parquet_chunks)
+    def plan(size: int) -> list[io.ParquetPlan]:
+        return io.plan_parquet(paths, size, columns=read.columns, condition=read.condition, storage=storage, **how)
+
+    while True:  # what statistics would have told is told by values: with an error that is the same on all ranks
+        try:
+            return read.table(plan, io.read_parquet_chunks)
+        except ReadError as error:
+            if "read_as" not in error.numbers:
+                raise
+            how["int96_unit"] = error.numbers["read_as"]
+        except SchemaMismatch as error:
+            name = error.numbers.get("column")
+            if not error.numbers.get("rounds_ints") or name in how["nullable"]:
+                raise
+            how["nullable"] += (name,)
 
 
 @fitted

@@ -425,3 +425,26 @@ def test_a_column_of_an_arrow_file_keeps_no_memory_of_the_others(
     gc.collect()
     assert sum(piece.rows for piece in kept) == rows
     assert pa.total_allocated_bytes() - before <= 1.1 * sum(piece.nbytes for piece in kept) + 65_536
+
+
+@pytest.mark.cpu_alone("what a GPU cannot cast does not say so")
+@pytest.mark.parametrize("world", WORLDS)
+def test_large_ints_of_parquet_without_statistics_are_nullable_where_some_are_missing(
+    tmp_path: Path, world: World
+) -> None:
+    """Which dtype ints have is known from values alone: a part with missing ones would be floats, another one ints."""
+    ints = {"x": [1, None] * 5 + [2**60 + 1, 2**60 + 3] * 5, "y": [2**63, 2**64 - 1] * 5 + [None, 1] * 5, "z": [1] * 20}
+    types = {"x": pa.int64(), "y": pa.uint64(), "z": pa.int64()}
+    table = pa.table({name: pa.array(values, types[name]) for name, values in ints.items()})
+    path = str(tmp_path / "x.parquet")
+    pq.write_table(table, path, row_group_size=10, write_statistics=False)
+    for dtypes, rows in world.run(read_whole, path):
+        assert dtypes == {"x": "Int64", "y": "UInt64", "z": "int64"} and rows == table.to_pylist()
+
+
+def read_whole(path: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    table = gl.read_parquet(path)
+    frame = table.to_pandas(limit=None)
+    return table.dtypes, [
+        {name: None if pd.isna(one) else int(one) for name, one in row.items()} for row in frame.to_dict("records")
+    ]

@@ -178,4 +178,5 @@ def _unfit(source: Column, target: Column, why: str) -> SchemaMismatch:
         f"column {source.name!r} ({source.describe()}) holds values that {target.describe()} cannot represent: {why}",
         advice=f"Give values that {target.describe()} holds, or convert the column to one dtype for all rows before.",
         column=source.name,
+        rounds_ints=source.kind == "int" and target.kind == "float",
     )

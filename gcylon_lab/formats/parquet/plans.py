@@ -119,6 +119,7 @@ def plan_parquet(
     condition: Expression | None = None,
     storage: Storage | None = None,
     int96_unit: str = "ns",
+    nullable: Sequence[str] = (),
 ) -> list[ParquetPlan]:
     """Share the rows of parquet files out evenly by the bytes of the columns wanted, in file order.
 
@@ -139,6 +140,8 @@ def plan_parquet(
         How URLs are reached.
     int96_unit : {"ns", "us"}
         In which times are read that files hold as INT96.
+    nullable : sequence of str
+        Ints that are of a nullable dtype, whatever their statistics say.
 
     Returns
     -------
@@ -171,6 +174,8 @@ def plan_parquet(
             weighed += _weighed(file, columns, condition, folders)
     with reading_parquet(files[0].path):
         dtypes = _dtypes(files, columns) | dict(folders.dtypes)
+        ints = (field for field in schema if field.name in nullable and pa.types.is_integer(field.type))
+        dtypes |= {field.name: masked_name(np.dtype(field.type.to_pandas_dtype())) for field in ints}
     notes = _notes(files, weighed, condition)
     footers = {file.path: file.footer for file in files}
     return [
