@@ -232,3 +232,11 @@ def test_rows_with_missing_values_of_many_columns(columns: int) -> None:
     frame.iloc[1, -1] = 2.0
     assert World("threads", 2).run(without_missing, frame, "any")[0] == [False]
     assert World("threads", 2).run(without_missing, frame, "all")[0] == [False, True]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "Float32"])
+def test_quantiles_beside_infinite_values(dtype: str) -> None:
+    for values, expected in (([-INF, 1], -INF), ([1, INF], INF), ([-INF, -INF], -INF), ([-INF, INF], np.nan)):
+        column = pd.Series(values, dtype=dtype)
+        for found in World("threads", 2).run(quantiles, pd.DataFrame({"t": column, "d": column}), 0.3)[0]:
+            assert pd.array(found, "Float64").to_numpy(na_value=np.nan) == pytest.approx([expected] * 2, nan_ok=True)

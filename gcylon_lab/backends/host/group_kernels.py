@@ -569,7 +569,8 @@ def between(column: Column, below: npt.NDArray[Any], above: npt.NDArray[Any], pa
         return cut
     low, high = below.astype(np.float64), above.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        between = np.where(part == 0.5, (low + high) / 2, low + (high - low) * part)
+        halfway = (part == 0.5) | np.isinf(low)  # where all between is infinite, whatever the part
+        between = np.where(halfway, (low + high) / 2, low + (high - low) * part)
     exact: npt.NDArray[Any] = np.where((part == 0) | (low == high), low, between)
     return exact
 

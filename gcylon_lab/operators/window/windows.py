@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ...backends.protocol.aggregation import Aggregation
+from ...backends.protocol.aggregation import Aggregation, result_column
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.join_columns import join_spec
 from ...backends.protocol.schema import Label
@@ -298,6 +298,8 @@ class _Expressions(_Making):
         part = self._assigned(self.part, {labels[name]: expression for name, expression in columns})
         narrow = self._renamed(part, {label: name for name, label in labels.items()})
         column = narrow.schema[VALUE]
-        if function in _SUMS and column.kind in ("bool", "int") and column.fixed and column.pandas != "uint64":
-            narrow = self._assigned(narrow, {VALUE: col(VALUE).astype("int64")})
+        if function in _SUMS and column.kind in ("bool", "int"):
+            wide = result_column(column, "sum", VALUE).describe()
+            if wide != column.describe():
+                narrow = self._assigned(narrow, {VALUE: col(VALUE).astype(wide)})
         return narrow
