@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gcylon_lab.errors import ReadError
 from gcylon_lab.formats.filesystems import Storage
 from gcylon_lab.formats.io import plan_csv, read_csv_chunks
 from gcylon_lab.formats.read_plans import BytePiece
@@ -45,11 +48,23 @@ def test_the_lines_are_those_of_other_blocks(
             assert all(path.read_bytes()[at : at + len(block)] == block for at, block in got)
 
 
-def test_a_file_that_becomes_shorter_ends_where_it_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [plain_blocks, blocks])
+def test_a_file_that_becomes_shorter_is_told(tmp_path: Path, read: Any) -> None:
     path = tmp_path / "x.csv"
     path.write_text("1,x\n" * 50)
     piece = BytePiece(str(path), 0, 400)  # as it was when it was planned
-    assert b"".join(bytes(block) for _, block in plain_blocks(piece, Storage(), 0, 64, b",")) == b"1,x\n" * 50
+    with pytest.raises(ReadError, match="ends after 200 bytes, and had at least 400"):
+        list(read(piece, Storage(), 0, 64, b","))
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("1,x\n" * 50)
+    lines = plain_blocks(BytePiece(str(path), 0, 200), Storage(), 0, 64, b",")
+    next(lines)
+    os.truncate(path, 100)
+    with pytest.raises(ReadError, match="and had at least 200 when it was shared out"):
+        list(lines)
 
 
 def test_what_a_reader_leaves_is_read_here(tmp_path: Path) -> None:

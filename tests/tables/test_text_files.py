@@ -492,6 +492,18 @@ def test_json_lines_with_few_of_the_columns_take_memory_in_bounds(tmp_path: Path
     assert rows == 200_001 and own.max_memory() < 24 * 2**20
 
 
+@SIZES
+@pytest.mark.parametrize("left", [0, 600])
+def test_a_file_that_becomes_shorter_is_told(tmp_path: Path, size: int, left: int) -> None:
+    for kind, plan, chunks in (("csv", plan_csv, read_csv_chunks), ("jsonl", plan_json, read_json_chunks)):
+        path = tmp_path / f"x.{kind}"
+        path.write_text(("a\n" + "12345\n" * 999) if kind == "csv" else '{"a": 1}\n' * 1000)
+        plans = plan(path, size)
+        path.write_bytes(path.read_bytes()[: left + 2])
+        with pytest.raises(ReadError, match=rf"x.{kind} ends after {left + 2} bytes, and had at least"):
+            read_all(plans, chunks, max_bytes=32_000)
+
+
 def test_json_with_blank_lines_and_keys_twice(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"a": "x", "b": 1}\n\n' * 300)
     for size in (1, 3):

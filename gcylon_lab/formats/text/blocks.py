@@ -189,10 +189,27 @@ def blocks(
             _read(file, skip)
             yield from cut(Place(piece.path, storage, skip), file, None, block_bytes, delimiter)
             return
+        _require_whole(file, piece)
         start = record_start(file, max(piece.start, skip), skip, delimiter)
         stop = record_start(file, max(piece.stop, skip), skip, delimiter)
         file.seek(start)
         yield from cut(Place(piece.path, storage, start), file, stop - start, block_bytes, delimiter)
+
+
+def _require_whole(file: BinaryIO, piece: BytePiece) -> None:
+    file.seek(0, 2)
+    if file.tell() < piece.stop:
+        raise _shortened(piece.path, file.tell(), piece.stop)
+
+
+def _shortened(path: str, size: int, before: int) -> ReadError:
+    """The error for a file that has become shorter since it was shared out: its last rows would be missing."""
+    return ReadError(
+        f"{path} ends after {format_count(size)} bytes, and had at least {format_count(before)} when it was shared "
+        "out: it was written to in between",
+        advice="Read it while nobody writes to it.",
+        path=path,
+    )
 
 
 def cut(
@@ -205,6 +222,8 @@ def cut(
         count = wanted - len(rest)
         part = _read(file, count if left is None else min(count, left))
         if not part:
+            if left:
+                raise _shortened(place.path, at + len(rest), at + len(rest) + left)
             break
         left = None if left is None else left - len(part)
         rest += part
@@ -296,6 +315,7 @@ def plain_blocks(
         yield from one_ahead(blocks(piece, storage, skip, block_bytes, delimiter))
         return
     with reading(piece.path), open_text(piece.path, storage) as file:
+        _require_whole(file, piece)
         start = record_start(file, max(piece.start, skip), skip, delimiter)
         stop = record_start(file, max(piece.stop, skip), skip, delimiter)
         with ThreadPoolExecutor(_READERS, "reading") as readers, ThreadPoolExecutor(1, "reading ahead") as ahead:
