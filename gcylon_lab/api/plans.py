@@ -9,8 +9,8 @@ from typing import Any
 
 from ..backends.protocol.aggregation import Aggregation
 from ..engine.exec.invocation import RunOptions
+from ..engine.plan.estimate import PlannedVerb
 from ..engine.plan.plan import Plan
-from ..engine.plan.planned_verb import PlannedVerb
 from ..errors import GcylonError
 from ..operators.estimate import PLANNED
 from .verbs.arguments import bind

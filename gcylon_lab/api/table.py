@@ -32,8 +32,6 @@ from .verbs.pandas_hints import refuse_in_pandas
 from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 from .verbs.sets import SetVerbs
-from .verbs.sort import SortingVerbs
-from .verbs.staging import StagingVerbs
 from .verbs.writing import WritingVerbs
 
 if TYPE_CHECKING:
@@ -41,8 +39,8 @@ if TYPE_CHECKING:
 
 
 class Table(
-    ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs,
-    SetVerbs, StagingVerbs, WritingVerbs, InterchangeVerbs, Frames,
+    ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, LookingVerbs,
+    SetVerbs, WritingVerbs, InterchangeVerbs, Frames,
     Brackets,
 ):  # fmt: skip
     """One rank's part of a distributed table. Never changed: verbs give new tables, and `unstage` moves its rows.

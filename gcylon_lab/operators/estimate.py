@@ -8,9 +8,9 @@ from typing import Any
 from ..backends.protocol.scalars import check_choice
 from ..backends.protocol.schema import Schema
 from ..config import GcylonConfig
+from ..engine.plan.estimate import PlannedVerb
 from ..engine.plan.part_stats import Infos, Parts, parts_of
 from ..engine.plan.plan import Plan, check_strategy
-from ..engine.plan.planned_verb import PlannedVerb
 from .distinct import estimate as distinct
 from .exchange import estimate as exchange
 from .group import groupby_estimate

@@ -11,7 +11,7 @@ from gcylon_lab.ui.controls.status_bar import chips_html, rank_states
 from gcylon_lab.ui.figures.figures import figure_dict, panel_dict
 from gcylon_lab.ui.figures.theme import DARK, LIGHT, Theme
 from gcylon_lab.ui.figures.view import make_view
-from gcylon_lab.ui.live.style import CONTROLS_CSS, CSS
+from gcylon_lab.ui.live.scripts import CONTROLS_CSS, CSS
 
 LEAST = 4.5
 # JupyterLab's: of cells' outputs, and of panels beside the notebook.

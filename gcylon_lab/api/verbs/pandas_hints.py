@@ -9,7 +9,7 @@ from typing import Any
 
 from ...backends.protocol.aggregation import FUNCTIONS
 from ...backends.protocol.column import shown_labels
-from ...backends.protocol.methods.other_names import OF_EXPRESSIONS
+from ...backends.protocol.methods.named_operators import OF_EXPRESSIONS
 from ...config import nearest
 from ...errors import ColumnMissing
 

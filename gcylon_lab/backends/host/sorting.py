@@ -9,14 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..arrow.interop import to_frame
 from ..protocol.column import Column
-from ..protocol.data import Columns, columns_of_planes, one_array, over_planes, segments_of
+from ..protocol.data import Array, Columns, columns_of_planes, one_array, over_planes, segments_of
+from ..protocol.schema import Schema
 from ..protocol.sorting import SortKey, require_sortable
+from .group_kernels import between
 from .keys.hashing import id_dtype
+from .keys.key_groups import plain_values
+from .keys.order_preserving import from_bits
 from .keys.radix_sort import word_order
 from .keys.scratch_pool import scratch
 from .keys.sort_keys import BLOCK_ROWS, KeyWords, Words, block_rows
-from .take import reorder_planes, take_planes
+from .take import as_column, reorder_planes, take_planes
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
@@ -189,3 +194,39 @@ def starts_of_equal_rows(data: Columns, keys: Sequence[SortKey]) -> Int64s:
         word = words.get(place, slice(0, data.rows))
         new[1:] |= word[1:] != word[:-1]
     return np.flatnonzero(new)
+
+
+def value_at(column: Column, result: Column, low: int | None, high: int | None, part: float) -> Any:
+    """The value at a part of the way between two values of a column.
+
+    Parameters
+    ----------
+    column, result : Column
+        What the words are of, and what the value is of.
+    low, high : int or None
+        Words; None where the column has no value.
+    part : float
+
+    Returns
+    -------
+    scalar
+        As an item of a pandas series; missing where there is none.
+    """
+    array = array_at(column, result, low, high, part)
+    if result.kind == "float" and result.fixed:
+        return array[0]
+    return to_frame(Columns(Schema([result]), 1, (array,))).iloc[0, 0]
+
+
+def array_at(column: Column, result: Column, low: int | None, high: int | None, part: float) -> Array:
+    """As `value_at`, as the array of the result's column, with one row."""
+    words = np.array([low or 0, high or 0], np.uint64)
+    values = from_bits(words, _plain_kind(column))
+    middle = between(column, values[:1], values[1:], np.array([part]))
+    return as_column(result, middle, np.array([low is not None]))
+
+
+def _plain_kind(column: Column) -> str:
+    from ..protocol.data import empty_array
+
+    return str(plain_values(column, empty_array(column))[0].dtype.kind)

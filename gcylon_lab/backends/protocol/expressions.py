@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ArgumentError
 from .column import Label
 from .methods.accessors import TextMethods, TimeFields
-from .methods.named_operators import NamedOperators
-from .methods.other_names import instead_of
+from .methods.named_operators import NamedOperators, instead_of
 from .methods.rolling import Expanding, Rolling
 from .methods.signatures import in_own_words
 from .scalars import check_choice, check_flags, check_single_values, is_missing, listed_values, whole_number

@@ -19,8 +19,6 @@ from ...api.verbs.join import JoiningVerbs
 from ...api.verbs.reductions import ReductionVerbs
 from ...api.verbs.rows import RowVerbs
 from ...api.verbs.sets import SetVerbs
-from ...api.verbs.sort import SortingVerbs
-from ...api.verbs.staging import StagingVerbs
 from ...api.verbs.writing import WritingVerbs
 from ...engine.exec.invocation import RunOptions
 from ...engine.exec.keys import listed
@@ -135,7 +133,7 @@ class HandleVerbs(Forwarding):
     gather = forwarded(ExchangingVerbs.gather)
     broadcast = forwarded(ExchangingVerbs.broadcast)
     repartition = forwarded(ExchangingVerbs.repartition)
-    sort_values = forwarded(SortingVerbs.sort_values)
+    sort_values = forwarded(ExchangingVerbs.sort_values)
 
     select = remembered(RowVerbs.select)
     drop = remembered(RowVerbs.drop)
@@ -188,7 +186,7 @@ class HandleVerbs(Forwarding):
 
     tail = answered(LookingVerbs.tail)
     sample = forwarded(LookingVerbs.sample)
-    unstage = in_place(StagingVerbs.unstage)
+    unstage = in_place(ExchangingVerbs.unstage)
 
     sum = answered(ReductionVerbs.sum)
     mean = answered(ReductionVerbs.mean)

@@ -11,10 +11,9 @@ from ...backends.protocol.aggregation import require_keys
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed, require_columns
-from ...engine.plan.estimate import as_used, estimate_exchange, limits_of, require_known
+from ...engine.plan.estimate import PlannedVerb, as_used, estimate_exchange, limits_of, require_known
 from ...engine.plan.part_stats import Parts, PartStats, some_columns
 from ...engine.plan.plan import Plan
-from ...engine.plan.planned_verb import PlannedVerb
 from ...engine.plan.table_stats import KEPT_FREE_IN_LIMIT
 from ..group.estimate import (
     LOCAL,

@@ -8,10 +8,9 @@ from ...backends.protocol.aggregation import require_keys
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
-from ...engine.plan.estimate import estimate_exchange
+from ...engine.plan.estimate import PlannedVerb, estimate_exchange
 from ...engine.plan.part_stats import Parts
 from ...engine.plan.plan import Plan
-from ...engine.plan.planned_verb import PlannedVerb
 
 Tables = Sequence[Parts]
 

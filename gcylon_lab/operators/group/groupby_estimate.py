@@ -11,10 +11,9 @@ from ...backends.protocol.column import shown_labels
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
-from ...engine.plan.estimate import as_used, estimate_exchange, require_known
+from ...engine.plan.estimate import PlannedVerb, as_used, estimate_exchange, require_known
 from ...engine.plan.part_stats import Parts, PartStats, some_columns
 from ...engine.plan.plan import Plan
-from ...engine.plan.planned_verb import PlannedVerb
 from ...errors import BudgetExceeded
 from ..sort import costs  # noqa: F401  of the sort of groups
 from .estimate import (

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ...backends.host.order_values import array_at
+from ...backends.host.sorting import array_at
 from ...backends.host.take import as_column
 from ...backends.protocol.aggregation import Aggregations, Kernel, mergeable_steps, whole_rows
 from ...backends.protocol.data import Array, Columns, Data

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.arrow.interop import to_frame as pandas_frame
-from ...backends.host.order_values import value_at
+from ...backends.host.sorting import value_at
 from ...backends.host.take import as_column
 from ...backends.protocol.aggregation import (
     Aggregation,

@@ -13,10 +13,9 @@ from ...backends.protocol.join_columns import JoinSpec, join_columns, join_spec
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.operation import Int64s
-from ...engine.plan.estimate import as_used, estimate_exchange
+from ...engine.plan.estimate import PlannedVerb, as_used, estimate_exchange
 from ...engine.plan.part_stats import Parts
 from ...engine.plan.plan import EVENLY, STRATEGIES, Alternative, Plan
-from ...engine.plan.planned_verb import PlannedVerb
 from ...engine.store.part import Partitioning
 from ...errors import BudgetExceeded
 from ...memory.budget import exceeded

@@ -21,7 +21,6 @@ from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.exec.running import run_operation
-from ...engine.exec.too_large import MOST_BYTES, crossed_bytes, least_bytes, refuse_too_large
 from ...engine.plan.minimum_limit import likely_most
 from ...engine.plan.plan import Plan
 from ...engine.plan.table_stats import MOST_BUCKETS, MOST_RUN_BUCKETS
@@ -43,7 +42,7 @@ from .distribution import (
 )
 from .local_join import LocalJoin, ProbeBatch
 from .partitioned import PartitionedJoin, PartitionExchange, make_room_for_passes
-from .passes import join_memory
+from .passes import MOST_BYTES, crossed_bytes, join_memory, least_bytes, refuse_too_large
 
 AnyNumbers = npt.NDArray[Any]
 

@@ -12,10 +12,9 @@ import numpy as np
 from ...backends.protocol.schema import Schema
 from ...config import GcylonConfig
 from ...engine.exec.align_schemas import require_same_names, schema_of_all
-from ...engine.plan.estimate import as_used, estimate_exchange, limits_of
+from ...engine.plan.estimate import PlannedVerb, as_used, estimate_exchange, limits_of
 from ...engine.plan.part_stats import Parts, PartStats
 from ...engine.plan.plan import Plan
-from ...engine.plan.planned_verb import PlannedVerb
 from ..distinct.estimate import PARTIAL
 from .concat import (
     APPENDED,

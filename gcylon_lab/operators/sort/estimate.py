@@ -9,10 +9,9 @@ from ...backends.protocol.schema import Label, Schema
 from ...backends.protocol.sorting import SortKey, require_sortable
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
-from ...engine.plan.estimate import estimate_exchange
+from ...engine.plan.estimate import PlannedVerb, estimate_exchange
 from ...engine.plan.part_stats import Parts
 from ...engine.plan.plan import Plan
-from ...engine.plan.planned_verb import PlannedVerb
 from .sort import check_directions, each_direction
 
 

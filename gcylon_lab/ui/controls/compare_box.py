@@ -18,8 +18,7 @@ from ..figures.series import readable
 from ..live.live_widget import set_html
 from ..live.source import Source
 from ..live.worker import Worker
-from .comparison import NOT_RUN, Row, Variant, call_of, run, variants
-from .comparison_text import comparison_html
+from .comparison import NOT_RUN, Row, Variant, call_of, comparison_html, run, variants
 from .planned import Planned
 from .settings import PRESETS, preset
 

@@ -13,8 +13,8 @@ from ipywidgets.widgets import widget as ipywidgets_module
 
 from ..figures.view import Snapshot
 from .page_visibility import PageWatcher
+from .scripts import CONTROLS_CSS, CSS
 from .source import as_source
-from .style import CONTROLS_CSS, CSS
 from .worker import Worker
 
 UPDATE_EVERY_S = 0.1

@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from ...errors import GcylonError
 from ...profiling.report import format_table
 from ..figures.numbers import html_table
-from ..live.style import CSS
+from ..live.scripts import CSS
 
 P = ParamSpec("P")
 R = TypeVar("R")
