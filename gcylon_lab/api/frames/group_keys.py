@@ -10,7 +10,7 @@ from typing import Any
 from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.methods.accessors import CALENDAR_ENDS, CALENDAR_UNITS, WEEKDAYS
 from ...backends.protocol.schema import Label
-from ...engine.exec.keys import listed
+from ...engine.exec.invocation import listed
 from ...errors import ArgumentError
 
 _CALENDAR = (*CALENDAR_UNITS, *CALENDAR_ENDS, *(f"W-{day}" for day in WEEKDAYS))

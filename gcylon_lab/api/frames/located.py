@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...backends.protocol.expressions import Expression
-from ...engine.exec.keys import check_labels
+from ...engine.exec.invocation import check_labels
 from ..verbs.pandas_hints import no_item
 
 _MOST_ROWS = 10_000  # that are fetched to be counted from one end

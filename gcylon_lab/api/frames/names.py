@@ -14,7 +14,7 @@ from ...backends.protocol.methods.signatures import in_own_words
 from ...backends.protocol.scalars import check_choice, check_flags, check_own_expression, shown
 from ...backends.protocol.schema import Label
 from ...engine.exec.align_schemas import new_label
-from ...engine.exec.keys import check_labels, listed
+from ...engine.exec.invocation import check_labels, listed
 from ...errors import ArgumentError
 from ...operators.rowwise.head_tail import checked_rows
 from ..query_text import expression_of

@@ -10,7 +10,7 @@ from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.scalars import shown
 from ...backends.protocol.schema import Label
 from ...engine.exec.align_schemas import new_label
-from ...engine.exec.keys import check_labels, listed
+from ...engine.exec.invocation import check_labels, listed
 from ...errors import ArgumentError
 from ..verbs.brackets import plain_label
 from .group_keys import key_labels, listed_keys, own_name, with_origins

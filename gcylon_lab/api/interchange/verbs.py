@@ -12,7 +12,7 @@ from ...backends.arrow.interop import with_owner
 from ...backends.arrow.tables import to_arrow
 from ...backends.protocol.column import Column
 from ...backends.protocol.schema import Label
-from ...engine.exec.keys import check_labels, listed
+from ...engine.exec.invocation import check_labels, listed
 from ...engine.store.chunk import Chunk
 from ...errors import ArgumentError, UnsupportedDtype
 from ...formats.ipc_writer import arrow_table, ipc_bytes

@@ -15,8 +15,7 @@ from ...backends.protocol.expressions import Expression
 from ...backends.protocol.join_columns import check_validate
 from ...backends.protocol.methods.signatures import fit
 from ...backends.protocol.scalars import check_choice, check_flags, listed_values, shown
-from ...engine.exec.invocation import RunOptions
-from ...engine.exec.keys import check_each_once, listed
+from ...engine.exec.invocation import RunOptions, check_each_once, listed
 from ...engine.plan.estimate import listed_rows
 from ...errors import ArgumentError, GcylonError
 from ...operators.distinct.distinct import check_keep

@@ -16,7 +16,7 @@ from ...backends.protocol.expressions import Expression
 from ...backends.protocol.methods.signatures import in_own_words
 from ...backends.protocol.scalars import has_columns, shown
 from ...backends.protocol.schema import Label
-from ...engine.exec.keys import check_labels, listed
+from ...engine.exec.invocation import check_labels, listed
 from ...errors import ArgumentError, ColumnMissing, GcylonError
 from ...operators.rowwise.head_tail import checked_rows
 from ..frames.located import Placed, some_rows

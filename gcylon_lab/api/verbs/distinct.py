@@ -7,8 +7,7 @@ from typing import Self
 
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.exec.invocation import RunOptions
-from ...engine.exec.keys import listed
+from ...engine.exec.invocation import RunOptions, listed
 from ...operators.distinct.distinct import drop_duplicates as _drop_duplicates
 from ...operators.group.value_counts import value_counts as _value_counts
 from .base import Verbs

@@ -14,8 +14,7 @@ from ...backends.protocol.methods.signatures import in_own_words
 from ...backends.protocol.scalars import check_flags, check_own_expression, shown
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.exec.invocation import RunOptions
-from ...engine.exec.keys import check_labels, listed
+from ...engine.exec.invocation import RunOptions, check_labels, listed
 from ...engine.plan.plan import Plan
 from ...errors import ArgumentError, GcylonError
 from ...operators.group.groupby import groupby as _groupby

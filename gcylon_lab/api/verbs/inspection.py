@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Self
 from ...backends.arrow.interop import to_frame as pandas_frame
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.exec.invocation import RunOptions
-from ...engine.exec.keys import listed
+from ...engine.exec.invocation import RunOptions, listed
 from ...operators.estimate import PLANNED
 from ...operators.group.sampling import sample as _sample
 from ...operators.rowwise.head_tail import last_rows

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.exec.invocation import RunOptions
-from ...engine.exec.keys import listed
+from ...engine.exec.invocation import RunOptions, listed
 from ...operators.group.describe import DESCRIBED, most_frequent, together
 from ...operators.group.describe import describe as _describe
 from ...operators.group.reduce import count_rows as _count_rows

@@ -11,8 +11,7 @@ from typing import Any, Self
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
-from ...engine.exec.invocation import AUTO, RunOptions
-from ...engine.exec.keys import check_keys, listed
+from ...engine.exec.invocation import AUTO, RunOptions, check_keys, listed
 from ...operators.rowwise import rowwise
 from ...operators.rowwise.chain import Assign, Filter, Relabel
 from ...operators.window.steps import chosen

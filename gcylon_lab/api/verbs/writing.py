@@ -7,8 +7,7 @@ from typing import Any
 
 from ...backends.protocol.scalars import check_choice
 from ...config import GcylonConfig
-from ...engine.exec.invocation import Request, RunOptions
-from ...engine.exec.keys import check_labels
+from ...engine.exec.invocation import Request, RunOptions, check_labels
 from ...formats import io
 from ...formats.filesystems import plain_path
 from ...formats.reader_options import check_delimiter, column_list, storage_of

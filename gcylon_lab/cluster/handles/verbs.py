@@ -20,8 +20,7 @@ from ...api.verbs.reductions import ReductionVerbs
 from ...api.verbs.rows import RowVerbs
 from ...api.verbs.sets import SetVerbs
 from ...api.verbs.writing import WritingVerbs
-from ...engine.exec.invocation import RunOptions
-from ...engine.exec.keys import listed
+from ...engine.exec.invocation import RunOptions, listed
 from ...errors import ArgumentError
 from ...operators.estimate import estimate_verb
 from ...operators.unloaded import most_rows

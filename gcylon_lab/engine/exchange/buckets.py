@@ -13,8 +13,7 @@ from ...backends.protocol.schema import Label, Schema
 from ...memory.budget import Reservation
 from ...memory.tiers.disk_tier import SpillFile
 from ...profiling import span
-from ..exec.iter_chunks import pieces_ahead
-from ..exec.local_executor import LocalExecutor
+from ..exec.local_executor import LocalExecutor, pieces_ahead
 from ..exec.operation import Operation
 from ..plan.table_stats import id_bytes
 from ..store.part import Part

@@ -9,8 +9,7 @@ from ...backends.protocol.expressions import col
 from ...backends.protocol.scalars import check_choice
 from ...backends.protocol.schema import Label
 from ...engine.exec.align_schemas import new_label
-from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.keys import check_keys, require_columns
+from ...engine.exec.invocation import AUTO, Request, RunOptions, check_keys, require_columns
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation

@@ -10,7 +10,7 @@ from typing import Any
 from ...backends.protocol.aggregation import require_keys
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
-from ...engine.exec.keys import listed, require_columns
+from ...engine.exec.invocation import listed, require_columns
 from ...engine.plan.estimate import PlannedVerb, as_used, estimate_exchange, limits_of, require_known
 from ...engine.plan.part_stats import Parts, PartStats, some_columns
 from ...engine.plan.plan import Plan

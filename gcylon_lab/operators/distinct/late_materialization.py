@@ -15,13 +15,11 @@ from ...backends.protocol.column import Column
 from ...backends.protocol.data import Data, Ids
 from ...backends.protocol.promotion import fixed_column
 from ...backends.protocol.schema import Label, Schema
-from ...engine.exchange.exchange import exchange_table
+from ...engine.exchange.exchange import Step, exchange_table, is_together, local_plan, partitioned_by
 from ...engine.exchange.routes import HashRoute
-from ...engine.exchange.steps import Step, is_together, local_plan, partitioned_by
 from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.align_schemas import new_label
-from ...engine.exec.iter_chunks import pieces_ahead
-from ...engine.exec.local_executor import LocalExecutor
+from ...engine.exec.local_executor import LocalExecutor, pieces_ahead
 from ...engine.exec.operation import Operation
 from ...engine.store.part import Part, keys_row_bytes
 from ...engine.store.views import view_of

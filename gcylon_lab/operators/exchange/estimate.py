@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...backends.protocol.aggregation import require_keys
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
-from ...engine.exec.keys import listed
+from ...engine.exec.invocation import listed
 from ...engine.plan.estimate import PlannedVerb, estimate_exchange
 from ...engine.plan.part_stats import Parts
 from ...engine.plan.plan import Plan

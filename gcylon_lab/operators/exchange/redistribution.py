@@ -10,8 +10,7 @@ from ...backends.protocol.schema import Label
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import HashRoute, RangeRoute
 from ...engine.exec.agreement import agreed
-from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.keys import check_keys, listed
+from ...engine.exec.invocation import AUTO, Request, RunOptions, check_keys, listed
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.plan.estimate import check_root, check_rows_per_rank, listed_rows, target_rows

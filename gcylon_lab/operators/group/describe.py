@@ -12,8 +12,7 @@ from ...backends.protocol.column import Column
 from ...backends.protocol.data import empty_columns
 from ...backends.protocol.expressions import col
 from ...backends.protocol.schema import Label, Schema
-from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.keys import check_labels
+from ...engine.exec.invocation import AUTO, Request, RunOptions, check_labels
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.part import Part

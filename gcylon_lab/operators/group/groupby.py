@@ -9,10 +9,9 @@ from ...backends.protocol.aggregation import Aggregation, Aggregations, plan_agg
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.schema import Label, Schema
 from ...backends.refusals import refused_argument
-from ...engine.exchange.steps import is_together, local_plan, partitioned_by, shuffled
+from ...engine.exchange.exchange import is_together, local_plan, partitioned_by, shuffled
 from ...engine.exec.agreement import AgreementKind, agreed
-from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.keys import check_keys, check_labels
+from ...engine.exec.invocation import AUTO, Request, RunOptions, check_keys, check_labels
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation

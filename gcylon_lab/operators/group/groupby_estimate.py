@@ -10,7 +10,7 @@ from ...backends.protocol.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS, 
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
-from ...engine.exec.keys import listed
+from ...engine.exec.invocation import listed
 from ...engine.plan.estimate import PlannedVerb, as_used, estimate_exchange, require_known
 from ...engine.plan.part_stats import Parts, PartStats, some_columns
 from ...engine.plan.plan import Plan

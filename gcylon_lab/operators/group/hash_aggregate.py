@@ -9,8 +9,7 @@ from ...backends.protocol.aggregation import Aggregations, Kernel, partial_schem
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema
 from ...engine.exchange.buckets import split_in_buckets, writes_runs
-from ...engine.exec.iter_chunks import pieces_ahead, reading_bytes
-from ...engine.exec.local_executor import LocalExecutor
+from ...engine.exec.local_executor import LocalExecutor, pieces_ahead, reading_bytes
 from ...engine.plan.table_stats import MOST_BUCKETS, fan_out
 from ...engine.store.part import Part
 from ...errors import BudgetExceeded

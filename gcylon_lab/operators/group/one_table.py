@@ -8,8 +8,7 @@ from ...backends.protocol.aggregation import Aggregations
 from ...backends.protocol.data import Data
 from ...backends.protocol.relational import Folding
 from ...backends.protocol.schema import Schema
-from ...engine.exec.iter_chunks import pieces_ahead
-from ...engine.exec.local_executor import PIECES_IN_LIMIT, LocalExecutor
+from ...engine.exec.local_executor import PIECES_IN_LIMIT, LocalExecutor, pieces_ahead
 from ...engine.store.part import Part
 from ...memory.budget import Reservation
 from ...profiling import span

@@ -19,12 +19,10 @@ from ...backends.protocol.aggregation import (
 from ...backends.protocol.column import Column
 from ...backends.protocol.data import Columns, empty_columns, select_columns
 from ...backends.protocol.schema import Label, Schema
-from ...engine.exchange.exchange import exchange_table
+from ...engine.exchange.exchange import Step, exchange_table
 from ...engine.exchange.routes import RangeRoute
-from ...engine.exchange.steps import Step
 from ...engine.exec.agreement import AgreementKind
-from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.keys import check_labels
+from ...engine.exec.invocation import AUTO, Request, RunOptions, check_labels
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...backends.protocol.data import Words
-from ...engine.exchange.steps import local_plan
+from ...engine.exchange.exchange import local_plan
 from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression
-from ...engine.exchange.steps import local_plan
+from ...engine.exchange.exchange import local_plan
 from ...engine.exec.agreement import AgreementKind, agreed
 from ...engine.exec.invocation import Request, digest
 from ...engine.exec.operation import Operation

@@ -13,9 +13,8 @@ from ...backends.protocol.column import shown_labels
 from ...backends.protocol.join_columns import JoinColumns, JoinSpec, join_columns
 from ...backends.protocol.schema import Label, Schema
 from ...engine.exchange.buckets import writes_runs
-from ...engine.exchange.exchange import exchange_table
+from ...engine.exchange.exchange import Step, exchange_table
 from ...engine.exchange.routes import HashRoute, RangeRoute
-from ...engine.exchange.steps import Step
 from ...engine.exec.agreement import AgreementKind, agreed
 from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.local_executor import LocalExecutor

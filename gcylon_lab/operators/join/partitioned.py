@@ -11,9 +11,8 @@ import numpy as np
 from ...backends.protocol.join_columns import JoinSpec
 from ...backends.protocol.schema import Label
 from ...engine.exchange.buckets import MASK_ROW_BYTES, BucketRoute
-from ...engine.exchange.exchange import Counted, exchange_counted, exchange_table
+from ...engine.exchange.exchange import Counted, Step, exchange_counted, exchange_table
 from ...engine.exchange.rounds import go_on
-from ...engine.exchange.steps import Step
 from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.store.part import Part

@@ -13,11 +13,9 @@ from ...backends.protocol.expressions import Expression
 from ...backends.protocol.scalars import check_own_expression, several_values, shown
 from ...backends.protocol.schema import Label, Schema, agree_schemas, require_distinct
 from ...backends.refusals import is_refused_on_gpus
-from ...engine.exchange.steps import local_plan
-from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.iter_chunks import reading_bytes
-from ...engine.exec.keys import check_labels
-from ...engine.exec.local_executor import LocalExecutor
+from ...engine.exchange.exchange import local_plan
+from ...engine.exec.invocation import AUTO, Request, RunOptions, check_labels
+from ...engine.exec.local_executor import LocalExecutor, reading_bytes
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation, run_verb
 from ...engine.plan.plan import Plan

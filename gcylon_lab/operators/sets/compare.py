@@ -11,14 +11,12 @@ from ...backends.host.comparing import first_difference, unlike_columns
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import col
 from ...backends.protocol.schema import Label, Schema
-from ...engine.exchange.exchange import exchange_table
+from ...engine.exchange.exchange import Step, exchange_table
 from ...engine.exchange.routes import RangeRoute
-from ...engine.exchange.steps import Step
 from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.align_schemas import Sides, agree_sides, common_schema, first_rows
 from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.iter_chunks import pieces_ahead
-from ...engine.exec.local_executor import LocalExecutor
+from ...engine.exec.local_executor import LocalExecutor, pieces_ahead
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.part import Part

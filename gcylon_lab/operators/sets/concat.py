@@ -12,9 +12,8 @@ import pyarrow as pa
 from ...backends.protocol.column import Column
 from ...backends.protocol.scalars import check_choice
 from ...backends.protocol.schema import Schema
-from ...engine.exchange.exchange import exchange_table
+from ...engine.exchange.exchange import Step, exchange_table, local_plan
 from ...engine.exchange.routes import RangeRoute
-from ...engine.exchange.steps import Step, local_plan
 from ...engine.exec.align_schemas import agree_sides, common_schema, spread_of
 from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.local_executor import PIECES_IN_LIMIT, LocalExecutor

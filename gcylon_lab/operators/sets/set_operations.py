@@ -13,10 +13,9 @@ from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.promotion import fixed_column
 from ...backends.protocol.schema import Label, Schema
-from ...engine.exchange.steps import shuffled
+from ...engine.exchange.exchange import shuffled
 from ...engine.exec.align_schemas import Sides, agree_sides, common_schema, new_label, spread_of
-from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.keys import require_columns
+from ...engine.exec.invocation import AUTO, Request, RunOptions, require_columns
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation

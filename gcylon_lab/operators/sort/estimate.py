@@ -8,7 +8,7 @@ from typing import Any
 from ...backends.protocol.schema import Label, Schema
 from ...backends.protocol.sorting import SortKey, require_sortable
 from ...config import GcylonConfig
-from ...engine.exec.keys import listed
+from ...engine.exec.invocation import listed
 from ...engine.plan.estimate import PlannedVerb, estimate_exchange
 from ...engine.plan.part_stats import Parts
 from ...engine.plan.plan import Plan

@@ -12,9 +12,8 @@ from ...backends.protocol.column import Label
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.sorting import SortKey
-from ...engine.exchange.steps import local_plan
-from ...engine.exec.invocation import AUTO, Request
-from ...engine.exec.keys import check_keys
+from ...engine.exchange.exchange import local_plan
+from ...engine.exec.invocation import AUTO, Request, check_keys
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation

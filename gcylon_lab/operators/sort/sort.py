@@ -16,8 +16,7 @@ from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.rounds import SendBatch
 from ...engine.exchange.routes import HashRoute
 from ...engine.exec.agreement import agreed
-from ...engine.exec.invocation import AUTO, Request, RunOptions
-from ...engine.exec.keys import check_keys, listed
+from ...engine.exec.invocation import AUTO, Request, RunOptions, check_keys, listed
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.plan.plan import Plan

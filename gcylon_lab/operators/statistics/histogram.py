@@ -10,8 +10,7 @@ import numpy as np
 from ...backends.protocol.scalars import shown
 from ...backends.protocol.schema import Label
 from ...engine.exec.agreement import agreed
-from ...engine.exec.invocation import Request, RunOptions
-from ...engine.exec.keys import check_labels
+from ...engine.exec.invocation import Request, RunOptions, check_labels
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.part import Part

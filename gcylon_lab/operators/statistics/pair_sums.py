@@ -11,8 +11,7 @@ import numpy.typing as npt
 from ...backends.arrow.interop import to_frame as pandas_frame
 from ...backends.protocol.schema import Label
 from ...engine.exec.agreement import AgreementKind
-from ...engine.exec.invocation import Request, RunOptions
-from ...engine.exec.keys import check_labels
+from ...engine.exec.invocation import Request, RunOptions, check_labels
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...backends.expressions.windows import windowed
 from ...backends.protocol.schema import Label
-from ...engine.exchange.steps import local_plan
+from ...engine.exchange.exchange import local_plan
 from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.local_executor import LocalExecutor
