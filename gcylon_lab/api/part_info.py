@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..backends.protocol.column import shown_label
+from ..backends.protocol.schema import shown_label
 from ..units import format_bytes, format_count
 
 _BELOW = {"pinned": "in pinned memory", "disk": "on disk"}

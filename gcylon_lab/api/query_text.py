@@ -10,8 +10,8 @@ import tokenize
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Never
 
-from ..backends.protocol.column import instead_of
 from ..backends.protocol.expressions import Expression, col
+from ..backends.protocol.schema import instead_of
 from ..errors import ArgumentError, ColumnMissing
 
 _OPERATORS: dict[type, Callable[..., Any]] = {

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.arrow.interop import to_frame as pandas_frame
 from ..backends.protocol.aggregation import Kernel
-from ..backends.protocol.column import shown_labels
-from ..backends.protocol.schema import Schema
+from ..backends.protocol.schema import Schema, shown_labels
 from ..engine.exec.remote_write import has_missing, null_columns
 from ..engine.plan.plan import Plan, Words
 from ..engine.store.aliasing import external_bytes

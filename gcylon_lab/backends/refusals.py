@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ArgumentError, GcylonError, UnsupportedDtype
-from .protocol.column import Column
+from .protocol.schema import Column
 
 
 @dataclass(frozen=True, slots=True)

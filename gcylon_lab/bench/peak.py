@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import ClusterError
 from .harness.cases import ROW_BYTES
-from .harness.ranks import mpi_contender
+from .harness.worker_processes import mpi_contender
 
 _WARMUP_PART = 8
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .harness.cases import ShuffleCase
-from .harness.ranks import mpi_contender
 from .harness.statistics import Series
+from .harness.worker_processes import mpi_contender
 
 
 def run(case: ShuffleCase) -> dict[str, Any]:

@@ -331,7 +331,7 @@ def run(
 
 
 def _on_mpi(size: int) -> Contender:
-    from .harness.ranks import mpi_contender
+    from .harness.worker_processes import mpi_contender
 
     return mpi_contender("scale", "gcylon_lab.bench.scale_ranks", size)
 

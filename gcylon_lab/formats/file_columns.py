@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..backends.protocol.arrow_types import TypeClash, held_type, kind_of, merge_types
-from ..backends.protocol.column import instead_of, listed_labels
+from ..backends.protocol.schema import instead_of, listed_labels
 from ..errors import ReadError, SchemaMismatch
 from .filesystems import reading
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from ..backends.arrow.tables import from_arrow
 from ..backends.expressions.unlike_values import kind_of_value
-from ..backends.protocol.column import _text_type, _type_text, listed_labels
 from ..backends.protocol.expressions import Expression
+from ..backends.protocol.schema import _text_type, _type_text, listed_labels
 from ..errors import ReadError
 from .read_plans import FoundFile
 

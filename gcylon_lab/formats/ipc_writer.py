@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..backends.arrow.tables import to_arrow
-from ..backends.protocol.column import ARROW_DTYPE
 from ..backends.protocol.data import Columns
-from ..backends.protocol.schema import Schema
+from ..backends.protocol.schema import ARROW_DTYPE, Schema
 from .ipc_reader import IPC_SUFFIXES
 from .part_files import PartFiles, writing_to
 from .row_writers import Format, file_schema, plain_values, require_columns_to_write

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from ..backends.arrow.tables import EXACT_IN_FLOAT
 from ..backends.host.expressions import PandasRows
-from ..backends.protocol.column import Label
 from ..backends.protocol.data import Columns
 from ..backends.protocol.expressions import Expression, col
+from ..backends.protocol.schema import Label
 from ..errors import ArgumentError, GcylonError, raised_as
 
 Filters = Expression | Sequence[Any] | None

@@ -12,9 +12,8 @@ import pyarrow as pa
 from ..backends.arrow.interop import to_frame
 from ..backends.arrow.tables import to_arrow
 from ..backends.protocol.backend import Backend
-from ..backends.protocol.column import Column, listed_labels
 from ..backends.protocol.data import Columns, empty_columns
-from ..backends.protocol.schema import Schema
+from ..backends.protocol.schema import Column, Schema, listed_labels
 from ..errors import UnsupportedDtype, WriteError
 from .part_files import PartFiles
 

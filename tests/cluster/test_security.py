@@ -23,7 +23,7 @@ from ports import free_port
 from test_lifecycle import wait_until
 
 import gcylon_lab as gl
-from gcylon_lab.bench.harness.ranks import mpi_contender
+from gcylon_lab.bench.harness.worker_processes import mpi_contender
 from gcylon_lab.cli import doctor
 from gcylon_lab.cluster.launch import runtime_dirs, security
 from gcylon_lab.cluster.launch.lease import this_system

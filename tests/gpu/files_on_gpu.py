@@ -20,7 +20,7 @@ import gcylon_lab as gl
 from gcylon_lab.backends.arrow.interop import to_frame
 from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.backends.protocol.data import Columns, concat_columns
-from gcylon_lab.backends.protocol.schema import agree_schemas
+from gcylon_lab.backends.protocol.promotion import agree_schemas
 from gcylon_lab.errors import ReadError
 from gcylon_lab.formats import io
 from gcylon_lab.runtime.context import current

@@ -7,7 +7,7 @@ import pandas as pd
 
 from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.backends.protocol.data import Columns
-from gcylon_lab.backends.protocol.schema import agree_schemas
+from gcylon_lab.backends.protocol.promotion import agree_schemas
 
 backend = PandasBackend()
 

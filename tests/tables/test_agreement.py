@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.backends.protocol.data import Columns
-from gcylon_lab.backends.protocol.schema import Schema, agree_schemas
+from gcylon_lab.backends.protocol.promotion import agree_schemas
+from gcylon_lab.backends.protocol.schema import Schema
 from gcylon_lab.errors import ColumnMissing, SchemaMismatch
 
 PANDAS = PandasBackend()

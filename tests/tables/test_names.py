@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.backends.protocol.column import instead_of
+from gcylon_lab.backends.protocol.schema import instead_of
 from gcylon_lab.cluster.handles.html_repr import table_card
 from gcylon_lab.errors import GcylonError
 from gcylon_lab.runtime.context import run_threads

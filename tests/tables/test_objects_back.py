@@ -16,9 +16,8 @@ from gcylon_lab.backends.arrow import objects
 from gcylon_lab.backends.arrow.interop import to_frame
 from gcylon_lab.backends.arrow.objects import column_of_objects, objects_of
 from gcylon_lab.backends.protocol.arrow_types import held_type
-from gcylon_lab.backends.protocol.column import Column
 from gcylon_lab.backends.protocol.data import Columns
-from gcylon_lab.backends.protocol.schema import Schema
+from gcylon_lab.backends.protocol.schema import Column, Schema
 
 CENTS = np.random.default_rng(3).integers(-300, 300, 4000)
 MANY = [None if place % 7 == 0 else Decimal(int(cents)) / 100 for place, cents in enumerate(CENTS)]

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from ...backends.arrow.interop import with_owner
 from ...backends.arrow.tables import to_arrow
-from ...backends.protocol.column import Column
-from ...backends.protocol.schema import Label
+from ...backends.protocol.schema import Column, Label
 from ...engine.exec.invocation import check_labels, listed
 from ...engine.store.chunk import Chunk
 from ...errors import ArgumentError, UnsupportedDtype

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ...backends.protocol.aggregation import by_name
-from ...backends.protocol.column import shown_labels
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.methods.signatures import in_own_words
 from ...backends.protocol.scalars import has_columns, shown
-from ...backends.protocol.schema import Label
+from ...backends.protocol.schema import Label, shown_labels
 from ...engine.exec.invocation import check_labels, listed
 from ...errors import ArgumentError, ColumnMissing, GcylonError
 from ...operators.rowwise.head_tail import checked_rows

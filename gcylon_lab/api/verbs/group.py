@@ -8,11 +8,10 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
 from ...backends.protocol.aggregation import FUNCTIONS, Aggregation, by_name
-from ...backends.protocol.column import shown_labels
 from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.methods.signatures import in_own_words
 from ...backends.protocol.scalars import check_flags, check_own_expression, shown
-from ...backends.protocol.schema import Label
+from ...backends.protocol.schema import Label, shown_labels
 from ...config import GcylonConfig
 from ...engine.exec.invocation import RunOptions, check_labels, listed
 from ...engine.plan.plan import Plan

@@ -8,8 +8,8 @@ from types import FrameType
 from typing import Any
 
 from ...backends.protocol.aggregation import FUNCTIONS
-from ...backends.protocol.column import shown_labels
 from ...backends.protocol.methods.named_operators import OF_EXPRESSIONS
+from ...backends.protocol.schema import shown_labels
 from ...config import nearest
 from ...errors import ColumnMissing
 

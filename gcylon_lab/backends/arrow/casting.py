@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 from ...errors import SchemaMismatch, UnsupportedDtype
 from ..protocol.arrow_types import as_type
-from ..protocol.column import Column
 from ..protocol.data import Array, Columns, empty_array, one_array
 from ..protocol.promotion import value_type
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Schema
 
 
 def cast_columns(data: Columns, schema: Schema) -> Columns:

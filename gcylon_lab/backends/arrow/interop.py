@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from ...errors import ArgumentError, UnsupportedDtype
 from ..protocol.arrow_types import TypeClash, as_type, held_type, kind_of
-from ..protocol.column import ARROW_DTYPE, Column, Label, code_dtype
 from ..protocol.data import Array, Columns, copied_together, one_array
 from ..protocol.promotion import fixed_column
-from ..protocol.schema import MANY_COLUMNS, Schema, require_distinct
+from ..protocol.schema import ARROW_DTYPE, MANY_COLUMNS, Column, Label, Schema, code_dtype, require_distinct
 from .casting import as_arrow, as_fixed
 from .objects import column_of_objects, objects_of
 

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import ArgumentError, SchemaMismatch, UnsupportedDtype
-from ..protocol.column import Column, shown_label
 from ..protocol.data import Array, Columns
 from ..protocol.promotion import fixed_column, value_type
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Schema, shown_label
 from .tables import from_arrow
 
 _FIXED = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex", "M": "datetime", "m": "timedelta"}

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from ...errors import UnsupportedDtype
 from ..protocol.arrow_types import TypeClash, held_type, kind_of
-from ..protocol.column import Column, Label
 from ..protocol.data import one_array
+from ..protocol.schema import Column, Label
 from .nested import exact_type, kind_of_types, time_type
 
 Objects = npt.NDArray[np.object_]

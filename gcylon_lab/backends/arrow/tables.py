@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 
 from ...errors import UnsupportedDtype
 from ..protocol.arrow_types import TypeClash, as_type, held_type, kind_of
-from ..protocol.column import ARROW_DTYPE, Column, code_dtype
 from ..protocol.data import Array, Columns, copied_together, one_array, over_planes
 from ..protocol.promotion import fixed_column, masked_name, value_type
-from ..protocol.schema import MANY_COLUMNS, Schema, require_distinct
+from ..protocol.schema import ARROW_DTYPE, MANY_COLUMNS, Column, Schema, code_dtype, require_distinct
 from .casting import as_arrow, as_fixed, as_view
 
 EXACT_IN_FLOAT = 2**53

@@ -12,10 +12,9 @@ import pandas as pd
 from ..host.keys.hashing import id_dtype
 from ..host.partition import Int64s
 from ..protocol.backend import DelimitedText, RowGroups, RowGroupWriter
-from ..protocol.column import Label
 from ..protocol.data import Columns
 from ..protocol.scattering import device_partition_bytes
-from ..protocol.schema import Schema
+from ..protocol.schema import Label, Schema
 from . import interchange, packing
 from .casting import cast
 from .columns.data import (

@@ -11,8 +11,7 @@ import pylibcudf as plc
 
 from ..arrow.casting import cast_columns
 from ..expressions.decimals import MOST_DIGITS
-from ..protocol.column import Column
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Schema
 from .columns.data import Array, DeviceColumns, as_array, as_column, converted, current_stream, empty_array
 from .columns.transfer import all_null, to_device, to_host, uploaded
 from .columns.types import device_type, fixed_type, item_dtype, require_device_form

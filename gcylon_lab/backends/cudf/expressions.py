@@ -26,11 +26,10 @@ from ..expressions.decimals import MOST_DIGITS, digits_of
 from ..expressions.time_strings import with_times
 from ..expressions.unlike_values import check_comparisons
 from ..host.expressions import value_of
-from ..protocol.column import Column, Label
 from ..protocol.data import empty_columns
 from ..protocol.expressions import Expression
 from ..protocol.promotion import fixed_column
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Label, Schema
 from ..refusals import refused_argument
 from . import elementwise  # noqa: F401 (kernels of one's own are run by it)
 from .casting import cast

@@ -17,9 +17,8 @@ from cudf.core.column import ColumnBase
 from ...errors import ArgumentError, UnsupportedDtype
 from ..arrow import interop
 from ..protocol.arrow_types import held_type
-from ..protocol.column import Column, Label
 from ..protocol.promotion import masked_name
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Label, Schema
 from .columns.data import Array, DeviceColumns, as_array, as_column, current_stream, empty_array
 from .columns.transfer import device_array, host_array, plain_arrow, to_device
 from .columns.types import device_type, item_dtype, require_device_form, to_device_form

@@ -10,8 +10,7 @@ import cupy
 import numpy as np
 
 from ..protocol.aggregation import Kernel
-from ..protocol.column import Column, Label
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Label, Schema
 from .columns.data import DeviceColumns
 from .columns.types import item_dtype
 from .kernels.group_source import C_TYPES, EMPTY, FULL, GROUPS, LARGEST, Step, source

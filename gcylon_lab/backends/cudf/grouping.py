@@ -14,9 +14,8 @@ import pylibcudf as plc
 from ..host.group_kernels import between, two_sum
 from ..host.keys.order_preserving import to_bits
 from ..protocol.aggregation import Kernel, sum_beyond
-from ..protocol.column import Column, Label, require_hashable
 from ..protocol.data import Words
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Label, Schema, require_hashable
 from ..refusals import refused_column
 from .columns.data import (
     Array,

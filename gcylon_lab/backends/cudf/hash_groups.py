@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import pylibcudf as plc
 
 from ..protocol.aggregation import Kernel
-from ..protocol.column import Column, Label, require_hashable
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Label, Schema, require_hashable
 from .columns.data import DeviceColumns, current_stream
 from .group_table import GroupTable, steps_of
 from .rows import nullable

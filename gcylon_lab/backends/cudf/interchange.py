@@ -14,8 +14,7 @@ import pylibcudf as plc
 from ...errors import ArgumentError, UnsupportedDtype
 from ..arrow.named_arrays import column_of, require_lengths, wanted_types
 from ..arrow.named_arrays import from_columns as host_columns
-from ..protocol.column import Column, Label, missing_in_tensor
-from ..protocol.schema import Schema, require_distinct
+from ..protocol.schema import Column, Label, Schema, missing_in_tensor, require_distinct
 from .columns.data import Array, DeviceColumns, as_array, as_column
 from .columns.transfer import to_device
 from .columns.types import arrow_metadata, require_device_form

@@ -13,9 +13,8 @@ import pylibcudf as plc
 
 from ...errors import SchemaMismatch
 from ..arrow.casting import as_fixed
-from ..protocol.column import Column, Label
 from ..protocol.key_forms import KeyForm, labels_column
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Label, Schema
 from .casting import cast
 from .columns.data import (
     Array,

@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 import pylibcudf as plc
 
-from ..protocol.column import Column, Label
+from ..protocol.schema import Column, Label
 from .columns.data import (
     Array,
     DeviceColumns,

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pylibcudf as plc
 
 from ..host.keys.hashing import id_dtype
-from ..protocol.column import Column
 from ..protocol.data import Columns
+from ..protocol.schema import Column
 from ..protocol.sorting import SortKey, device_scratch_bytes, require_sortable
 from .columns.data import Array, DeviceColumns, as_array, current_stream
 from .columns.transfer import to_device, uploaded

@@ -12,7 +12,7 @@ import pylibcudf as plc
 
 from ..expressions import zones
 from ..expressions.computing import ROUNDED, of_times
-from ..protocol.column import Column
+from ..protocol.schema import Column
 from .columns.data import as_array, as_column, current_stream
 from .frames import _zoned, with_missing
 

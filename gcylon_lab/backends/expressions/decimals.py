@@ -18,10 +18,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..protocol.column import Column, Label
 from ..protocol.data import Columns
 from ..protocol.expressions import Expression
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Label, Schema
 
 _ARITHMETIC = {"add": pc.add, "sub": pc.subtract, "mul": pc.multiply}
 _COMPARED = {

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol.column import Column
 from ..protocol.expressions import Expression
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Schema
 from .decimals import MOST_DIGITS, digits_of, is_computed
 from .object_columns import needs_no_objects
 

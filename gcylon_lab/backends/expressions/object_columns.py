@@ -16,10 +16,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from ..protocol.column import Column
 from ..protocol.data import Columns, one_array
 from ..protocol.expressions import Expression
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Schema
 from .computing import compute
 from .decimals import Truth, as_ints, compared, computed, is_computed
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from ..protocol.column import ARROW_DTYPE, Column
 from ..protocol.expressions import Expression
-from ..protocol.schema import Schema
+from ..protocol.schema import ARROW_DTYPE, Column, Schema
 
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "between")
 _KINDS = ("date", "datetime", "timedelta")

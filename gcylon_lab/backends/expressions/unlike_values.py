@@ -15,9 +15,8 @@ import pandas as pd
 import pyarrow as pa
 
 from ...errors import ArgumentError
-from ..protocol.column import Column
 from ..protocol.expressions import Expression
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Schema
 
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "between", "isin")
 _KINDS = {

@@ -10,9 +10,8 @@ import numpy as np
 from ..arrow import interop, named_arrays
 from ..arrow.casting import cast_columns
 from ..protocol.backend import DelimitedText, RowGroups, RowGroupWriter
-from ..protocol.column import Label, missing_in_tensor
 from ..protocol.data import Columns, concat_columns, empty_columns, select_columns, slice_columns
-from ..protocol.schema import Schema
+from ..protocol.schema import Label, Schema, missing_in_tensor
 from . import packing
 from . import partition as partitioning
 from .expressions import PandasRows

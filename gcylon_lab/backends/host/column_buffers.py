@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..protocol.column import Column
 from ..protocol.scattering import Plane
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Schema
 
 OFFSET_BYTES = 4
 MOST_CHARS = 2**31 - 1  # that such offsets reach, of a column on a rank

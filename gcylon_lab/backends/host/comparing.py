@@ -9,10 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..protocol.column import Column, Label, listed_labels
 from ..protocol.data import Array, Columns, one_array
 from ..protocol.key_forms import same_category
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Label, Schema, listed_labels
 
 Bools = npt.NDArray[np.bool_]
 

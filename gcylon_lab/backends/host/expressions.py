@@ -19,10 +19,9 @@ from ..expressions.decimals import column_of, row_bytes
 from ..expressions.object_columns import needs_no_objects, objects_made, plain_answer, without_objects
 from ..expressions.time_strings import with_times
 from ..expressions.unlike_values import check_comparisons
-from ..protocol.column import Column, Label
 from ..protocol.data import Array, Columns, relabelled, select_columns, with_columns
 from ..protocol.expressions import Expression
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Label, Schema
 from .sorting import take_rows
 
 # A step makes a series of 8 bytes a row and perhaps a mask; a value that is a Python object takes about so many.

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from ..arrow.casting import as_arrow
 from ..protocol.aggregation import Kernel, sum_beyond
-from ..protocol.column import Column
 from ..protocol.data import Array, one_array
+from ..protocol.schema import Column
 from .keys.int_hash_table import stable_order
 from .keys.key_groups import (
     Groups,

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..protocol.aggregation import Kernel
-from ..protocol.column import Label
 from ..protocol.data import Columns, Words, concat_columns, relabelled, select_columns
 from ..protocol.relational import Folding
-from ..protocol.schema import Schema
+from ..protocol.schema import Label, Schema
 from .kernel_batches import State, computed, finished, gone_on, plan_kernels
 from .keys.key_groups import (
     Groups,

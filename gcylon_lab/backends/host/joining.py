@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from ...errors import SchemaMismatch
 from ..arrow.casting import cast_columns
-from ..protocol.column import Column, Label
 from ..protocol.data import Array, Columns, empty_array, one_array, select_columns
 from ..protocol.key_forms import KeyForm
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Label, Schema
 from .keys.int_hash_table import FIND_ROW_BYTES, TABLE_ROW_BYTES, CodeTable, places_bytes, stable_order
 from .keys.key_values import JointKeys, comparable, labels_of
 from .sorting import take_rows

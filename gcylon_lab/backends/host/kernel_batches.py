@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from ...errors import UnsupportedDtype
 from ..protocol.aggregation import Kernel
-from ..protocol.column import Column
 from ..protocol.data import Array, Columns, concat_arrays, new_planes, over_planes
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Schema
 from . import group_kernels
 from .group_kernels import Inputs
 from .keys.key_groups import Groups, Int64s

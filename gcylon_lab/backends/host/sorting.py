@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..arrow.interop import to_frame
-from ..protocol.column import Column
 from ..protocol.data import Array, Columns, columns_of_planes, one_array, over_planes, segments_of
-from ..protocol.schema import Schema
+from ..protocol.schema import Column, Schema
 from ..protocol.sorting import SortKey, require_sortable
 from .group_kernels import between
 from .keys.hashing import id_dtype

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..protocol.column import Column
 from ..protocol.data import Array, Segments, one_array, planes_together
+from ..protocol.schema import Column
 from .keys.key_groups import Int64s
 
 Bools = npt.NDArray[np.bool_]

@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from ...errors import UnsupportedDtype
 from .arrow_types import kind_of
-from .column import ARROW_DTYPE, Column, Label, require_hashable
 from .promotion import fixed_column, masked_name, value_type
-from .schema import MANY_COLUMNS, Schema
+from .schema import ARROW_DTYPE, MANY_COLUMNS, Column, Label, Schema, require_hashable
 
 FUNCTIONS = (
     "sum", "mean", "min", "max", "count", "size", "var", "std", "median", "quantile", "nunique", "first", "last",

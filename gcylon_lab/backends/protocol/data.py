@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .column import Column, Label
-from .schema import Block, Schema, plane_items
+from .schema import Block, Column, Label, Schema, plane_items
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]  # or an array of the same kind on a GPU

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError
-from .column import Label
 from .methods.accessors import TextMethods, TimeFields
 from .methods.named_operators import NamedOperators, instead_of
 from .methods.rolling import Expanding, Rolling
 from .methods.signatures import in_own_words
 from .scalars import check_choice, check_flags, check_single_values, is_missing, listed_values, whole_number
+from .schema import Label
 
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",

@@ -15,11 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import ArgumentError, ColumnMissing, DuplicateColumns, SchemaMismatch
-from .column import Column, Label, code_dtype, instead_of
 from .key_forms import KeyForm, key_form, labels_column, same_category
 from .promotion import fixed_column, in_one_zone, promote
 from .scalars import check_choice
-from .schema import Schema
+from .schema import Column, Label, Schema, code_dtype, instead_of
 
 HOWS = ("inner", "left", "right", "outer", "semi", "anti", "cross")
 _VALIDATIONS = {

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from .column import Column
 from .data import Data
 from .key_forms import KeyForm
-from .schema import Label, Schema
+from .schema import Column, Label, Schema
 
 Rows = Any
 Mask = Any

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from ...errors import SchemaMismatch
 from .arrow_types import TypeClash, kind_of, merge_types
-from .column import Column, require_hashable
 from .promotion import fixed_column, value_type
+from .schema import Column, require_hashable
 
 _UNITS = ("s", "ms", "us", "ns")
 

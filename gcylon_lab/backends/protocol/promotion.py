@@ -1,4 +1,4 @@
-"""One column of all ranks brought to one dtype. Pure: values in, values out."""
+"""One column of all ranks brought to one dtype, and all their columns to one schema. Pure: values in, values out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import SchemaMismatch, UnsupportedDtype
+from ...errors import ColumnMissing, SchemaMismatch, UnsupportedDtype
 from .arrow_types import TypeClash, kind_of, merge_types
-from .column import ARROW_DTYPE, Column, code_dtype
+from .schema import ARROW_DTYPE, Column, Schema, code_dtype, listed_labels
 
 # Kinds whose numpy type has a value that says null.
 _NULL_IN_PLACE = ("float", "datetime", "timedelta")
@@ -256,3 +256,51 @@ def _mismatch(columns: Sequence[Column], rows: Sequence[int]) -> SchemaMismatch:
 def _few(ranks: Sequence[int]) -> str:
     shown = ", ".join(map(str, ranks[:8]))
     return shown + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+
+
+def agree_schemas(schemas: Sequence[Schema], rows: Sequence[int] | None = None) -> Schema:
+    """Bring the schemas of all ranks to one.
+
+    Parameters
+    ----------
+    schemas : sequence of Schema, shape (ranks,)
+        What each rank holds.
+    rows : sequence of int, shape (ranks,), optional
+        How many rows each rank holds. A rank without rows gives way where its dtype is of another kind. Without
+        it every rank counts as holding rows.
+
+    Returns
+    -------
+    Schema
+        Rank 0's column order, with dtypes that hold every rank's values exactly; labels of categories are the
+        union in rank order.
+
+    Raises
+    ------
+    ColumnMissing
+        If the ranks hold different columns, naming a rank and a column.
+    SchemaMismatch
+        If dtypes cannot be brought together, naming the column, the dtypes and the ranks.
+    """
+    first = schemas[0]
+    if all(schema == first for schema in schemas[1:]):
+        return first
+    _require_same_columns(schemas)
+    counts = list(rows) if rows is not None else [1] * len(schemas)
+    return Schema([promote([schema[name] for schema in schemas], counts) for name in first.names])
+
+
+def _require_same_columns(schemas: Sequence[Schema]) -> None:
+    every = dict.fromkeys(name for schema in schemas for name in schema.names)
+    # Rank 0's columns first: where one rank differs, it is the one that is named.
+    for name in every:
+        for rank, schema in enumerate(schemas):
+            if name not in schema:
+                holder = next(r for r, s in enumerate(schemas) if name in s)
+                raise ColumnMissing(
+                    f"rank {rank} has no column {name!r}, which rank {holder} has; rank {rank} holds "
+                    f"{listed_labels(schema.names, name)}",
+                    advice="Give every rank the same columns; a rank without rows needs them too.",
+                    rank=rank,
+                    column=name,
+                )

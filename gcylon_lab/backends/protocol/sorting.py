@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...errors import UnsupportedDtype
-from .column import Label
 from .data import Columns, Data, Ids, Int64s
-from .schema import Schema
+from .schema import Label, Schema
 
 _UNSORTABLE = ("list", "struct", "map")
 # On GPUs: the words of a key; keys and row numbers twice, as a radix sort needs them; the order.

@@ -11,8 +11,7 @@ from typing import Any
 
 from ...errors import ArgumentError, ClusterError
 from ...units import format_bytes
-from ..harness.ranks import mpi_contender
-from ..harness.worker_processes import Contender
+from ..harness.worker_processes import Contender, mpi_contender
 from .tables import KINDS, SKEWS
 
 _SAY: Callable[[str], None] = partial(print, flush=True)  # cells are what is asked for, no progress

@@ -12,10 +12,9 @@ from typing import Any
 from ...errors import ClusterError
 from ...units import format_bytes, format_rate, format_seconds
 from ..harness.interleaved_runs import Say
-from ..harness.ranks import mpi_contender
 from ..harness.reports import tell
 from ..harness.statistics import Series
-from ..harness.worker_processes import Contender
+from ..harness.worker_processes import Contender, mpi_contender
 from .case import FilesCase, can_hold, table_of, write
 
 

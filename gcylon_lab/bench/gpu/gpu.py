@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..harness.interleaved_runs import Say, refuse_wrong
-from ..harness.ranks import mpi_contender
 from ..harness.reports import tell
 from ..harness.statistics import Series, slowest
-from ..harness.worker_processes import Contender
+from ..harness.worker_processes import Contender, mpi_contender
 from .cases import CASES, ROW_BYTES
 
 BARE = ("exchange", "pinned")

@@ -6,10 +6,9 @@ from typing import Any
 
 from ...errors import ClusterError
 from ...units import format_bytes, format_seconds
-from ..harness.ranks import mpi_contender
 from ..harness.reports import format_table
 from ..harness.statistics import Series, slowest
-from ..harness.worker_processes import Contender
+from ..harness.worker_processes import Contender, mpi_contender
 from .cases import ROW_BYTES
 
 # Staging keeps its figures in the operation's record, which without a recorder nobody keeps; it is also the slowest.

@@ -9,10 +9,9 @@ from typing import Any
 
 from ...units import format_bytes, format_count, format_rate, format_seconds
 from ..harness.interleaved_runs import Say, refuse_wrong
-from ..harness.ranks import mpi_contender
 from ..harness.reports import format_table, tell
 from ..harness.statistics import Series, slowest
-from ..harness.worker_processes import Contender
+from ..harness.worker_processes import Contender, mpi_contender
 from .cases import ROW_BYTES
 from .gpu import memory_of
 

@@ -12,10 +12,9 @@ from typing import Any
 from ...errors import ClusterError
 from ...tutorials import make_tpch
 from ...units import format_bytes, format_count, format_rate, format_seconds
-from ..harness.ranks import mpi_contender
 from ..harness.reports import format_table, tell
 from ..harness.statistics import Series, slowest
-from ..harness.worker_processes import Contender
+from ..harness.worker_processes import Contender, mpi_contender
 from .gpu import memory_of
 from .tpch_tables import CASES, TABLES
 

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ...cluster.launch.guarded_ranks import GuardedRanks
-from ...cluster.launch.mpiexec import without_chatter
+from ...cluster.launch.mpiexec import find_mpiexec, without_chatter
 from ...errors import ClusterError
 
 ADDRESS = "GCYLON_BENCH_ADDRESS"  # a Unix socket, in a folder that no other user can enter
@@ -159,3 +160,30 @@ class Contender(AbstractContextManager["Contender"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def mpi_contender(name: str, module: str, ranks: int, *arguments: str, step_s: float = 300.0) -> Contender:
+    """Start ``python -m module`` on a number of ranks, as the cluster starts its engines.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    module : str
+        Must call `serve` on every rank.
+    ranks : int
+    *arguments : str
+        After the module's name.
+    step_s : float
+        How long to wait for one step.
+
+    Raises
+    ------
+    ClusterStartError
+        If there is no usable mpiexec.
+    ClusterError
+        If the ranks do not come up.
+    """
+    guarded = GuardedRanks(find_mpiexec())
+    command = guarded.command(ranks, [sys.executable, "-P", "-m", module, *arguments])
+    return Contender(name, command, ranks, guarded=guarded, step_s=step_s)

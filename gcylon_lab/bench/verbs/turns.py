@@ -9,10 +9,9 @@ from typing import Any
 
 from ..harness.cases import ShuffleCase
 from ..harness.interleaved_runs import Say, report_of, take_turns
-from ..harness.ranks import mpi_contender
 from ..harness.reports import tell
 from ..harness.sort_cases import SortCase
-from ..harness.worker_processes import Contender
+from ..harness.worker_processes import Contender, mpi_contender
 from . import groupby, join
 
 CASES: dict[str, Any] = {

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ...backends.protocol.column import Column, Label
 from ...backends.protocol.data import Columns, concat_columns, slice_columns
-from ...backends.protocol.schema import Schema
+from ...backends.protocol.schema import Column, Label, Schema
 from ...errors import ClusterError
 from ..channel.progress import moved
 from ..messages import Request

@@ -21,9 +21,8 @@ from ...api.verbs.arguments import checked
 from ...api.verbs.brackets import Brackets
 from ...api.verbs.pandas_hints import no_array, no_item, refuse_in_pandas
 from ...backends.arrow.tables import to_arrow
-from ...backends.protocol.column import shown_labels
 from ...backends.protocol.data import Columns
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import Label, Schema, shown_labels
 from ...errors import ArgumentError, BudgetExceeded, GcylonError, HandleReleased, warn
 from ...formats.row_writers import file_schema
 from ...memory.available import available_bytes

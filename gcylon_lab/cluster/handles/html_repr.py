@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ...backends.protocol.column import shown_label, shown_labels
+from ...backends.protocol.schema import shown_label, shown_labels
 from ...units import MIB, format_bytes, format_count
 from ..failures import name_ranks
 from ..messages import CARD_COLUMNS, CARD_ROWS

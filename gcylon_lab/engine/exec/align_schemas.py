@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.protocol.column import Column, instead_of
 from ...backends.protocol.data import Data
 from ...backends.protocol.join_columns import with_missing
 from ...backends.protocol.promotion import in_one_zone, promote
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import Column, Label, Schema, instead_of
 from ...errors import ColumnMissing, GcylonError, SchemaMismatch
 from ..store.part import Part, Partitioning
 from .agreement import AgreementKind, agreed

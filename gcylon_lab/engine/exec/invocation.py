@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.protocol.column import instead_of
 from ...backends.protocol.expressions import without_literals
 from ...backends.protocol.scalars import check_own_expression, has_columns, shown
-from ...backends.protocol.schema import MANY_COLUMNS, Label, Schema
+from ...backends.protocol.schema import MANY_COLUMNS, Label, Schema, instead_of
 from ...config import GcylonConfig
 from ...errors import ArgumentError, ColumnMissing, ConfigError
 from ..plan.plan import check_strategy

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from ...backends.host.column_buffers import can_write
 from ...backends.protocol.data import Data
-from ...backends.protocol.schema import Schema, agree_schemas
+from ...backends.protocol.promotion import agree_schemas
+from ...backends.protocol.schema import Schema
 from ...config import GcylonConfig
 from ...errors import BudgetExceeded, ConfigError, GcylonError, RanksDisagree
 from ...memory.budget import Reservation

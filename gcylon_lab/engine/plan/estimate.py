@@ -9,9 +9,8 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
-from ...backends.protocol.column import instead_of
 from ...backends.protocol.scalars import shown
-from ...backends.protocol.schema import Label
+from ...backends.protocol.schema import Label, instead_of
 from ...config import GcylonConfig
 from ...errors import ArgumentError, ColumnMissing
 from .costs import all_staged, never_fits, room_wanted

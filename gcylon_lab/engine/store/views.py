@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ...backends.protocol.column import Column
 from ...backends.protocol.data import Data
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import Column, Label, Schema
 from ...memory.budget import Reservation
 from .chunk import Chunk, Eviction
 from .part import Part, Partitioning

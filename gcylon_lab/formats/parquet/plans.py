@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...backends.arrow.tables import EXACT_IN_FLOAT
-from ...backends.protocol.column import Label
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.promotion import masked_name
+from ...backends.protocol.schema import Label
 from ...units import format_count
 from ..file_columns import (
     indexes_in_metadata,

@@ -18,11 +18,10 @@ import pyarrow as pa
 from ...backends.arrow.casting import as_fixed, as_view
 from ...backends.arrow.tables import exact_in_float, from_arrow
 from ...backends.protocol.arrow_types import TypeClash, as_type, held_type
-from ...backends.protocol.column import Column, Label
 from ...backends.protocol.data import Columns
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.promotion import masked_name, value_type
-from ...backends.protocol.schema import Schema
+from ...backends.protocol.schema import Column, Label, Schema
 from ..row_filters import mask_of
 
 # Steps that give bools whatever they are asked of, so that each of several that hold together may be asked alone.

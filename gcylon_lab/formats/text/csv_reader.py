@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from ...backends.arrow.tables import from_arrow
-from ...backends.protocol.column import listed_labels
 from ...backends.protocol.data import Data, bounded
-from ...backends.protocol.schema import require_distinct
+from ...backends.protocol.schema import listed_labels, require_distinct
 from ...errors import ReadError
 from ...units import format_count
 from ..file_columns import require_columns

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from ...backends.host.keys.order_preserving import from_bits
 from ...backends.protocol.aggregation import whole_rows
-from ...backends.protocol.column import Column
 from ...backends.protocol.data import Data, Ids
 from ...backends.protocol.promotion import fixed_column
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import Column, Label, Schema
 from ...engine.exchange.exchange import Step, exchange_table, is_together, local_plan, partitioned_by
 from ...engine.exchange.routes import HashRoute
 from ...engine.exec.agreement import AgreementKind

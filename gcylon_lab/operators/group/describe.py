@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...backends.arrow.interop import to_frame as pandas_frame
-from ...backends.protocol.column import Column
 from ...backends.protocol.data import empty_columns
 from ...backends.protocol.expressions import col
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import Column, Label, Schema
 from ...engine.exec.invocation import AUTO, Request, RunOptions, check_labels
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb

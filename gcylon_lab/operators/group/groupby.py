@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...backends.protocol.aggregation import Aggregation, Aggregations, plan_aggregations
-from ...backends.protocol.column import shown_labels
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import Label, Schema, shown_labels
 from ...backends.refusals import refused_argument
 from ...engine.exchange.exchange import is_together, local_plan, partitioned_by, shuffled
 from ...engine.exec.agreement import AgreementKind, agreed

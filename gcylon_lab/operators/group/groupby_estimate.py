@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...backends.protocol.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS, Aggregation, plan_aggregations
-from ...backends.protocol.column import shown_labels
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import Label, Schema, shown_labels
 from ...config import GcylonConfig
 from ...engine.exec.invocation import listed
 from ...engine.plan.estimate import PlannedVerb, as_used, estimate_exchange, require_known

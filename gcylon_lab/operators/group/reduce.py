@@ -16,9 +16,8 @@ from ...backends.protocol.aggregation import (
     result_column,
     whole_rows,
 )
-from ...backends.protocol.column import Column
 from ...backends.protocol.data import Columns, empty_columns, select_columns
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import Column, Label, Schema
 from ...engine.exchange.exchange import Step, exchange_table
 from ...engine.exchange.routes import RangeRoute
 from ...engine.exec.agreement import AgreementKind

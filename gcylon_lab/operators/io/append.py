@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 
-from ...backends.protocol.column import Column, shown_labels
 from ...backends.protocol.data import Data
-from ...backends.protocol.schema import Schema, agree_schemas
+from ...backends.protocol.promotion import agree_schemas
+from ...backends.protocol.schema import Column, Schema, shown_labels
 from ...engine.exec.invocation import AUTO, Request, RunOptions
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from ...backends.protocol.data import Data
-from ...backends.protocol.promotion import may_not_fit
-from ...backends.protocol.schema import Schema, agree_schemas
+from ...backends.protocol.promotion import agree_schemas, may_not_fit
+from ...backends.protocol.schema import Schema
 from ...engine.exec.invocation import Request
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb

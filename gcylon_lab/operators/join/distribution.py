@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...backends.protocol.column import shown_labels
 from ...backends.protocol.join_columns import JoinColumns, JoinSpec
-from ...backends.protocol.schema import Label
+from ...backends.protocol.schema import Label, shown_labels
 from ...engine.store.part import Partitioning
 from ...units import format_bytes
 

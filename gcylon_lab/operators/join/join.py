@@ -9,9 +9,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...backends.protocol.column import shown_labels
 from ...backends.protocol.join_columns import JoinColumns, JoinSpec, join_columns
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import Label, Schema, shown_labels
 from ...engine.exchange.buckets import writes_runs
 from ...engine.exchange.exchange import Step, exchange_table
 from ...engine.exchange.routes import HashRoute, RangeRoute

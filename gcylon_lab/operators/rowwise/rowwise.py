@@ -10,8 +10,9 @@ from ...backends.kernels.kernel import ColumnKernel, kernels_in
 from ...backends.protocol.backend import Backend
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression
+from ...backends.protocol.promotion import agree_schemas
 from ...backends.protocol.scalars import check_own_expression, several_values, shown
-from ...backends.protocol.schema import Label, Schema, agree_schemas, require_distinct
+from ...backends.protocol.schema import Label, Schema, require_distinct
 from ...backends.refusals import is_refused_on_gpus
 from ...engine.exchange.exchange import local_plan
 from ...engine.exec.invocation import AUTO, Request, RunOptions, check_labels

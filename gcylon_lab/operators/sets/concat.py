@@ -9,9 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from ...backends.protocol.column import Column
 from ...backends.protocol.scalars import check_choice
-from ...backends.protocol.schema import Schema
+from ...backends.protocol.schema import Column, Schema
 from ...engine.exchange.exchange import Step, exchange_table, local_plan
 from ...engine.exchange.routes import RangeRoute
 from ...engine.exec.align_schemas import agree_sides, common_schema, spread_of

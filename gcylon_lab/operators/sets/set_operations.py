@@ -8,11 +8,10 @@ from typing import Any, cast
 import pyarrow as pa
 
 from ...backends.protocol.aggregation import Aggregations, Kernel, whole_rows
-from ...backends.protocol.column import Column, require_hashable, shown_labels
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.promotion import fixed_column
-from ...backends.protocol.schema import Label, Schema
+from ...backends.protocol.schema import Column, Label, Schema, require_hashable, shown_labels
 from ...engine.exchange.exchange import shuffled
 from ...engine.exec.align_schemas import Sides, agree_sides, common_schema, new_label, spread_of
 from ...engine.exec.invocation import AUTO, Request, RunOptions, require_columns

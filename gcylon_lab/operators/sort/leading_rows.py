@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from ...backends.arrow.interop import to_frame as pandas_frame
-from ...backends.protocol.column import Label
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression, col
+from ...backends.protocol.schema import Label
 from ...backends.protocol.sorting import SortKey
 from ...engine.exchange.exchange import local_plan
 from ...engine.exec.invocation import AUTO, Request, check_keys

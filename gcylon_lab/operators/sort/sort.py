@@ -8,9 +8,9 @@ from typing import Any, cast
 import numpy as np
 
 from ...backends.host.partition import deal_rows
-from ...backends.protocol.column import Label
 from ...backends.protocol.data import Columns, Data, Ids
 from ...backends.protocol.scalars import check_choice
+from ...backends.protocol.schema import Label
 from ...backends.protocol.sorting import SortKey, require_sortable
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.rounds import SendBatch

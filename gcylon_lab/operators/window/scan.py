@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ...backends.expressions.windows import last_of, windowed
 from ...backends.protocol.data import Data
-from ...backends.protocol.schema import Label, agree_schemas
+from ...backends.protocol.promotion import agree_schemas
+from ...backends.protocol.schema import Label
 from ...engine.exec.invocation import Request, RunOptions
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation

@@ -16,8 +16,7 @@ import pylibcudf as plc
 from rmm.allocators.cupy import rmm_cupy_allocator
 from rmm.pylibrmm.stream import Stream
 
-from ...protocol.column import Column, Label
-from ...protocol.schema import Schema
+from ...protocol.schema import Column, Label, Schema
 from .types import device_type, fixed_type, item_dtype, require_device_form
 
 Array = Any  # a contiguous cupy array for a fixed column, a pylibcudf Column for a variable one

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pylibcudf as plc
 
-from ...protocol.column import Column
 from ...protocol.data import Columns, one_array
+from ...protocol.schema import Column
 from .data import Array, DeviceColumns, current_stream, empty_array
 from .types import arrow_metadata, from_device_form, item_dtype, require_device_form, to_device_form
 

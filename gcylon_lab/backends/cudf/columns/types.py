@@ -10,8 +10,7 @@ import pylibcudf as plc
 from pyarrow import types as pat
 
 from ...protocol.arrow_types import TypeClash, kind_of
-from ...protocol.column import Column
-from ...protocol.schema import Schema
+from ...protocol.schema import Column, Schema
 from ...refusals import refused_column
 
 _UNITS = {"s": "SECONDS", "ms": "MILLISECONDS", "us": "MICROSECONDS", "ns": "NANOSECONDS"}

@@ -12,8 +12,7 @@ import pylibcudf as plc
 
 from ...arrow.tables import EXACT_IN_FLOAT, from_arrow
 from ...protocol.backend import DelimitedText
-from ...protocol.column import Column
-from ...protocol.schema import Schema
+from ...protocol.schema import Column, Schema
 from ..columns.data import Array, DeviceColumns, as_column
 from ..columns.transfer import uploaded
 from ..frames import with_missing

@@ -15,8 +15,7 @@ from ....errors import ReadError
 from ...arrow.tables import EXACT_IN_FLOAT, held_column
 from ...protocol.arrow_types import held_type
 from ...protocol.backend import RowGroups, within
-from ...protocol.column import Column
-from ...protocol.schema import Schema
+from ...protocol.schema import Column, Schema
 from ..columns.data import (
     Array,
     DeviceColumns,

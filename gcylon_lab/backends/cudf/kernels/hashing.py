@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 
 from ...host.keys import hashing
-from ...protocol.column import Column, Label, require_hashable
+from ...protocol.schema import Column, Label, require_hashable
 from ..columns.data import Array, DeviceColumns, as_array, offsets_of
 from ..columns.transfer import to_host, uploaded
 from ..columns.types import device_type, item_dtype

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...protocol.arrow_types import held_type, kind_of
-from ...protocol.column import Column, Label, require_hashable
 from ...protocol.data import Columns, slice_columns
+from ...protocol.schema import Column, Label, require_hashable
 from .hash_strings import text_hashes
 from .scratch_pool import scratch
 

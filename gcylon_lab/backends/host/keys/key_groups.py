@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...protocol.column import Column, Label, require_hashable
 from ...protocol.data import Columns, one_array
+from ...protocol.schema import Column, Label, require_hashable
 from .hashing import arrow_hashes
 
 Int64s = npt.NDArray[np.int64]

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...arrow.casting import as_fixed
-from ...protocol.column import Column
 from ...protocol.data import Array, one_array
 from ...protocol.key_forms import KeyForm, labels_column
+from ...protocol.schema import Column
 from .int_hash_table import CodeTable
 from .key_groups import plain_values
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...protocol.column import Column
 from ...protocol.data import Columns, one_array
+from ...protocol.schema import Column
 from ...protocol.sorting import SortKey
 from .scratch_pool import scratch
 
