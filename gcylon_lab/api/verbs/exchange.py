@@ -76,10 +76,7 @@ class ExchangingVerbs(Verbs):
         -------
         Table
         """
-        part, plan = redistribution.allgather(
-            self._workspace, self._live(), options=RunOptions(strategy, config, timeout_s)
-        )
-        return self._made(part, plan)
+        return self._collected("allgather", 0, RunOptions(strategy, config, timeout_s))
 
     def gather(
         self,
@@ -102,10 +99,7 @@ class ExchangingVerbs(Verbs):
         -------
         Table
         """
-        part, plan = redistribution.gather(
-            self._workspace, self._live(), root, options=RunOptions(strategy, config, timeout_s)
-        )
-        return self._made(part, plan)
+        return self._collected("gather", root, RunOptions(strategy, config, timeout_s))
 
     def broadcast(
         self,
@@ -128,10 +122,10 @@ class ExchangingVerbs(Verbs):
         -------
         Table
         """
-        part, plan = redistribution.broadcast(
-            self._workspace, self._live(), root, options=RunOptions(strategy, config, timeout_s)
-        )
-        return self._made(part, plan)
+        return self._collected("broadcast", root, RunOptions(strategy, config, timeout_s))
+
+    def _collected(self, verb: str, root: int, options: RunOptions) -> Self:
+        return self._made(*redistribution.collect(self._workspace, self._live(), verb, root, options=options))
 
     def repartition(
         self,
@@ -159,10 +153,8 @@ class ExchangingVerbs(Verbs):
         ArgumentError
             If the numbers do not fit the ranks or the rows.
         """
-        part, plan = redistribution.repartition(
-            self._workspace, self._live(), rows_per_rank, options=RunOptions(strategy, config, timeout_s)
-        )
-        return self._made(part, plan)
+        options = RunOptions(strategy, config, timeout_s)
+        return self._made(*redistribution.repartition(self._workspace, self._live(), rows_per_rank, options=options))
 
     def sort_values(
         self,

@@ -89,8 +89,7 @@ class JoiningVerbs(Verbs):
 
         other = other_part(self, right)
         options = RunOptions(strategy, config, timeout_s)
-        part, plan = _join(self._workspace, self._live(), other, given, specify, options=options)
-        return self._made(part, plan)
+        return self._made(*_join(self._workspace, self._live(), other, given, specify, options=options))
 
     merge = join
 

@@ -61,19 +61,25 @@ def shuffle(
     return run_operation(workspace, request, body)
 
 
-def allgather(
+def collect(
     workspace: Workspace,
     part: Part,
+    verb: str,
+    root: int = 0,
     *,
     options: RunOptions = AUTO,
     quiet: bool = False,
 ) -> tuple[Part, Plan]:
-    """Collective: all ranks call it. Every rank gets all rows, in (rank, row) order.
+    """Collective: all ranks call it. All rows go to every rank, or to the root, or the root's to every rank, in
+    (rank, row) order.
 
     Parameters
     ----------
     workspace, part
         This rank's means and rows.
+    verb : {"allgather", "gather", "broadcast"}
+    root : int, default 0
+        In [0, world size); nothing to an allgather.
     options : RunOptions
     quiet : bool, default False
         Leave it out of the profile: for a few rows that are looked at.
@@ -81,91 +87,27 @@ def allgather(
     Returns
     -------
     Part, Plan
-    """
-    request = Request("allgather", {}, part, options)
-    return run_operation(workspace, request, lambda op: _collect(op, part, None, None), quiet=quiet)
-
-
-def gather(
-    workspace: Workspace,
-    part: Part,
-    root: int = 0,
-    *,
-    options: RunOptions = AUTO,
-) -> tuple[Part, Plan]:
-    """Collective: all ranks call it. The root gets all rows in (rank, row) order, the others none.
-
-    Parameters
-    ----------
-    workspace, part
-        This rank's means and rows.
-    root : int, default 0
-        In [0, world size).
-    options : RunOptions
-
-    Returns
-    -------
-    Part, Plan
 
     Raises
     ------
     ArgumentError
         If the root is no rank.
     """
-    request = _rooted("gather", workspace, part, root, options)
-    return run_operation(workspace, request, lambda op: _collect(op, part, root, None))
+    size, to = workspace.transport.size, root if verb == "gather" else None
+    arguments = {} if verb == "allgather" else {"root": root}
+    request = Request(verb, arguments, part, options, lambda: check_root(root, size))
 
+    def body(operation: Operation) -> Part:
+        rows, sent = operation.rows, part
+        if verb == "broadcast":
+            rows = tuple(count * (rank == root) for rank, count in enumerate(rows))
+            sent = part if operation.rank == root else Part(workspace, part.schema, ())
+        stats = operation.stats(root=root)
+        return exchange_table(
+            operation, sent, RangeRoute.whole(rows, operation.rank, stats.variable_row_bytes, to), stats
+        )
 
-def broadcast(
-    workspace: Workspace,
-    part: Part,
-    root: int = 0,
-    *,
-    options: RunOptions = AUTO,
-) -> tuple[Part, Plan]:
-    """Collective: all ranks call it. Every rank gets the root's rows.
-
-    Parameters
-    ----------
-    workspace, part
-        This rank's means and rows.
-    root : int, default 0
-        In [0, world size).
-    options : RunOptions
-
-    Returns
-    -------
-    Part, Plan
-
-    Raises
-    ------
-    ArgumentError
-        If the root is no rank.
-    """
-    request = _rooted("broadcast", workspace, part, root, options)
-    return run_operation(workspace, request, lambda op: _collect(op, part, None, root))
-
-
-def _rooted(
-    verb: str,
-    workspace: Workspace,
-    part: Part,
-    root: int,
-    options: RunOptions,
-) -> Request:
-    size = workspace.transport.size
-    return Request(verb, {"root": root}, part, options, lambda: check_root(root, size))
-
-
-def _collect(operation: Operation, part: Part, to: int | None, source: int | None) -> Part:
-    """Send this rank's rows to one rank or all; where there is a source, only its rows."""
-    rows = operation.rows
-    if source is not None:
-        rows = tuple(count * (rank == source) for rank, count in enumerate(rows))
-        part = part if operation.rank == source else Part(operation.workspace, part.schema, ())
-    stats = operation.stats(root=to if to is not None else source or 0)
-    route = RangeRoute.whole(rows, operation.rank, stats.variable_row_bytes, to)
-    return exchange_table(operation, part, route, stats)
+    return run_operation(workspace, request, body, quiet=quiet)
 
 
 def repartition(

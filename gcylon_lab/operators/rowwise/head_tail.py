@@ -15,7 +15,7 @@ from ...engine.store.chunk import Chunk, hold
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError
-from ..exchange.redistribution import allgather
+from ..exchange.redistribution import collect
 
 
 def checked_rows(given: Any, name: str, *, or_all: bool = False) -> int:
@@ -94,7 +94,7 @@ def _gathered(workspace: Workspace, part: Part, some: Part, options: RunOptions,
     They leave a GPU chunk by chunk, so that a staged part need not fit there.
     """
     try:
-        gathered = allgather(workspace, some, options=options, quiet=quiet)[0]
+        gathered = collect(workspace, some, "allgather", options=options, quiet=quiet)[0]
     finally:
         if some is not part:
             some.release()  # an error that is kept would hold it
