@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 from ...backends.protocol.data import Data
@@ -75,7 +76,7 @@ class LocalJoin:
         self.result = work.new_result(columns.schema(False, False))
         # Rows of dtypes that have room for what is missing are wider; but for what is then a variable column.
         self._fixed_row_bytes = max(columns.schema(lacks, lacks).row_bytes for lacks in (False, True))
-        self._layouts = Layouts(columns)
+        self._layout = cache(lambda lacking: _layout(columns, dict(lacking)))  # of each kind of block one
         self._room, self._out_row_bytes, self._looked, self._index_bytes = work.room(), 1.0, False, 0
         self._in_buckets = False
         self._counting = False  # rows are looked up, and none is made
@@ -231,16 +232,11 @@ class LocalJoin:
             if index is not None and (self._keep_build or self.spec.filters and self.build == "left"):
                 self._emit_build(index, block)
 
-    def _claim_match(self, rows: int) -> Reservation:
-        """What looking up takes; a piece that would leave no room for a row of the result is too large."""
-        need = int(rows * self.work.backend.match_row_bytes(self.key_schemas[self.probe]))
-        claim = self.work.claim(need + self._emitted_bytes(1))
-        claim.resize(need)
-        return claim
-
     def _looked_up(self, index: KeyIndex | None, block: Data, some: Data, *, keep: bool) -> tuple[Matches, Reservation]:
         """The pairs of some rows, and a claim on what they take: nobody knows before how many there are."""
-        claim = self._claim_match(some.rows)
+        need = int(some.rows * self.work.backend.match_row_bytes(self.key_schemas[self.probe]))
+        claim = self.work.claim(need + self._emitted_bytes(1))  # else it leaves no room for a row of the result
+        claim.resize(need)
         try:
             matches = self._match(index, block, some, keep=keep)
             held = int(getattr(matches, "held_bytes", 0))
@@ -389,7 +385,7 @@ class LocalJoin:
     def _assembled(self, sides: dict[str, _Side]) -> Data:
         """One block: rows of both sides beside each other."""
         backend = self.work.backend
-        layout = self._layouts.of({side: one.lacking for side, one in sides.items()})
+        layout = self._layout(tuple((side, one.lacking) for side, one in sides.items()))
         complete = layout.complete
         rows = sides[complete].rows
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
@@ -480,35 +476,16 @@ class Layout:
     taken: dict[str, tuple[list[Label], Schema]]
 
 
-class Layouts:
-    """The layouts of a join's blocks, each of which is made once.
-
-    Parameters
-    ----------
-    columns : JoinColumns
-    """
-
-    def __init__(self, columns: JoinColumns) -> None:
-        self._columns = columns
-        self._made: dict[tuple[tuple[str, bool], ...], Layout] = {}
-
-    def of(self, lacking: Mapping[str, bool]) -> Layout:
-        """The layout of a block of these sides, where rows of some may be missing."""
-        kind = tuple(lacking.items())
-        if kind not in self._made:
-            self._made[kind] = self._make(lacking)
-        return self._made[kind]
-
-    def _make(self, lacking: Mapping[str, bool]) -> Layout:
-        columns = self._columns
-        schema = columns.schema(lacking.get("left", False), lacking.get("right", False))
-        order = ("right", "left") if columns.spec.how == "right" else ("left", "right")
-        complete = next(side for side in order if side in lacking and not lacking[side])
-        taken: dict[str, tuple[list[Label], Schema]] = {}
-        for side in lacking:
-            outputs = [o for o in columns.outputs if o.side == side or (o.side == "key" and side == complete)]
-            taken[side] = [_source(o, side) for o in outputs], Schema([schema[o.column.name] for o in outputs])
-        return Layout(schema, complete, taken)
+def _layout(columns: JoinColumns, lacking: Mapping[str, bool]) -> Layout:
+    """The layout of a block of these sides, where rows of some may be missing."""
+    schema = columns.schema(lacking.get("left", False), lacking.get("right", False))
+    order = ("right", "left") if columns.spec.how == "right" else ("left", "right")
+    complete = next(side for side in order if side in lacking and not lacking[side])
+    taken: dict[str, tuple[list[Label], Schema]] = {}
+    for side in lacking:
+        outputs = [o for o in columns.outputs if o.side == side or (o.side == "key" and side == complete)]
+        taken[side] = [_source(o, side) for o in outputs], Schema([schema[o.column.name] for o in outputs])
+    return Layout(schema, complete, taken)
 
 
 def _source(output: Output, side: str) -> Label:
