@@ -89,6 +89,11 @@ class GpuStatus:
         return _told(lambda: question(self._nvml, self._handle))
 
 
+def count_gpus() -> int:
+    """Return how many GPUs this process may use, without loading CUDA; 0 where there is no driver."""
+    return len(visible_gpus())
+
+
 def all_gpus() -> list[Gpu]:
     """Return the GPUs of this machine, in the order of their PCI addresses."""
     nvml = _nvml()

@@ -9,7 +9,7 @@ import pytest
 
 from gcylon_lab.memory import nvml
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.nvml import GpuStatus, all_gpus, visible_gpus
+from gcylon_lab.memory.nvml import GpuStatus, all_gpus, count_gpus, visible_gpus
 from gcylon_lab.profiling import GpuSample
 from gcylon_lab.runtime.devices import gpu_probe
 
@@ -72,6 +72,7 @@ def test_what_is_visible(three: None, monkeypatch: pytest.MonkeyPatch, listed: s
     if listed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     assert [gpu.index for gpu in visible_gpus()] == expected
+    assert count_gpus() == len(expected)
 
 
 def test_what_is_not_told_is_none(three: None) -> None:
@@ -84,7 +85,7 @@ def test_what_is_not_told_is_none(three: None) -> None:
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "_started", [None])
-    assert (all_gpus(), visible_gpus()) == ([], [])
+    assert (all_gpus(), count_gpus()) == ([], 0)
     figures = GpuStatus().read()
     assert (figures.uuid, figures.name, figures.used_bytes, figures.own_bytes) == (None, None, None, None)
 
@@ -117,6 +118,6 @@ def test_the_gpu_of_this_process() -> None:
 
     figures = GpuStatus().read()
     print(figures)
-    assert len(visible_gpus()) == cupy.cuda.runtime.getDeviceCount()
+    assert count_gpus() == cupy.cuda.runtime.getDeviceCount()
     assert figures.name and figures.total_bytes and figures.used_bytes is not None
     assert figures.total_bytes >= cupy.cuda.runtime.memGetInfo()[1]
