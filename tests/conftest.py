@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 from engines import on_gpus, pytest_generate_tests  # noqa: F401
 from worlds import World
@@ -19,6 +20,9 @@ from gcylon_lab.memory.nvml import visible_gpus
 from gcylon_lab.profiling import set_recorder
 from gcylon_lab.runtime.context import opened
 
+# On a machine that has much else to do any example may take long.
+hypothesis.settings.register_profile("without deadlines", deadline=None)
+hypothesis.settings.load_profile("without deadlines")
 # What ranks of tests compile is shared by them, and leaves nothing in the folder of the person who runs them.
 KERNELS = tempfile.TemporaryDirectory(prefix="kernels-")
 os.environ["GCYLON_KERNEL_CACHE"] = KERNELS.name

@@ -120,7 +120,7 @@ class BudgetMachine(RuleBasedStateMachine):
 
 
 TestBudgetMachine = BudgetMachine.TestCase
-TestBudgetMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestBudgetMachine.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_error_has_the_numbers_the_knob_and_what_would_do() -> None:

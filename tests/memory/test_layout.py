@@ -15,7 +15,7 @@ from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
     lengths=st.lists(st.integers(0, 20_000), max_size=8),
     piece_bytes=st.sampled_from([256, 4096, 8192, 10_000 // 256 * 256]),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_pieces_put_together_are_the_padded_buffers(lengths: list[int], piece_bytes: int) -> None:
     buffers = [memoryview(bytes((i + j) % 251 for j in range(n))) for i, n in enumerate(lengths)]
     nbytes = sum(padded(n) for n in lengths)

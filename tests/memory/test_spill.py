@@ -71,7 +71,7 @@ def test_buffers_come_back_as_they_were(store: SpillStore) -> None:
 
 
 @given(lengths=st.lists(st.lists(st.integers(0, 300), max_size=6), max_size=5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_any_lengths_in_any_number(lengths: list[list[int]]) -> None:
     store = SpillStore()
     file = store.new_file()

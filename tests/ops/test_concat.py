@@ -270,7 +270,7 @@ def counts(frames_: list[pd.DataFrame], columns: Any, how: dict[str, Any]) -> pd
     return gl.from_local(frames_[current().rank]).value_counts(columns, **how).to_pandas(None)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     values=st.lists(st.sampled_from(["a", "b", None, "c"]), max_size=30),
     size=st.integers(1, 3),

@@ -154,7 +154,7 @@ def calling(args: Any, kwargs: Any) -> None:
     failing("drop_duplicates", *args, **kwargs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.lists(st.sampled_from([0.0, -0.0, 1.5, None, float("nan")]), max_size=30),
     size=st.integers(1, 4),

@@ -141,7 +141,7 @@ _rows = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=_rows, size=st.integers(1, 4), cuts=st.lists(st.integers(0, 40), min_size=3, max_size=3), dropna=st.booleans(),
     plan=st.sampled_from([("auto", None), ("direct", None), ("chunked", None), ("staged", TIGHT), ("auto", TIGHT)]),

@@ -95,7 +95,7 @@ def there_and_back(table: pa.Table) -> tuple[pa.Table, list[str]]:
     return pa.table(made), list(made.dtypes.values())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(tables())
 @example(pa.table({"c": pa.chunked_array([VIEWS[:1], VIEWS[1:1], VIEWS[1:]])}))  # its empty chunk does not validate
 def test_any_table_comes_back_as_it_went_in(table: pa.Table) -> None:

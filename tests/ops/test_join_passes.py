@@ -297,7 +297,7 @@ NOTHING_LEFT = {
 }  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 @example(case=NOTHING_LEFT)
 @example(case=NOTHING_LEFT | {"rows": 140, "keys": 300, "seed": 0})  # nor for a chunk to be read back beside it

@@ -88,7 +88,7 @@ def check_answers(some: list[pd.Series], name: str, *, numba: bool) -> None:
     assert_answers(made, expected(name, *some))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     columns(st.tuples(st.sampled_from(sorted(VALUES)), st.sampled_from(sorted(VALUES)))),
     st.sampled_from(sorted(KERNELS)),
@@ -98,7 +98,7 @@ def test_without_a_compiler_it_answers_as_python_does_for_each_row(some: list[pd
 
 
 @needs_numba
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(columns(st.sampled_from(PAIRS)), ANY_KERNEL)
 def test_compiled_it_answers_alike_and_has_the_dtype_that_it_has_without(some: list[pd.Series], name: str) -> None:
     check_answers(some, name, numba=True)

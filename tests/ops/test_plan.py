@@ -73,7 +73,7 @@ def arguments_for(verb: str, ranks: list[dict[str, Any]], pick: int) -> dict[str
     return {"root": pick % len(ranks)} if verb in ("gather", "broadcast") else {}
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=150, derandomize=True, phases=[Phase.explicit, Phase.generate])
 @given(infos(), CONFIGS, STRATEGIES, st.sampled_from(VERBS), st.integers(0, 99))
 def test_a_plan_keeps_to_the_budget_and_an_error_to_its_advice(
     ranks: list[dict[str, Any]], config: GcylonConfig, strategy: str, verb: str, pick: int

@@ -48,7 +48,7 @@ def sides(draw: Any, size: int) -> tuple[list[pd.DataFrame], list[pd.DataFrame],
     return made[0], made[1], names
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), size=st.sampled_from([1, 2, 3]), how=st.sampled_from(HOWS), tight=st.booleans())
 def test_random_tables(data: Any, size: int, how: str, tight: bool) -> None:
     lefts, rights, on = data.draw(sides(size))

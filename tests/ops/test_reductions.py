@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused_on_all_ranks(verb: Reduction, error: type, wo
         assert words in str(outcome.error)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     values=st.lists(st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False, width=32)), max_size=40),
     size=st.integers(1, 4),

@@ -281,7 +281,7 @@ def tables(draw: Any) -> tuple[list[pd.DataFrame], list[str], dict[str, Any]]:
 
 
 @settings(
-    max_examples=60, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate],
+    max_examples=60, derandomize=True, phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(tables(), st.sampled_from(["auto", "direct", "chunked", "staged"]))

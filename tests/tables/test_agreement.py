@@ -216,7 +216,7 @@ NAMES = [name for name in EVERY_DTYPE if name not in ("category_wide",)]
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 4)), min_size=1, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_agreement_is_one_answer_that_every_rank_fits(picks: list[tuple[str, int]]) -> None:
     parts = [columns(PANDAS, EVERY_DTYPE[name].iloc[:rows]) for name, rows in picks]
     try:

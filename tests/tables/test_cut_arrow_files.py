@@ -36,7 +36,7 @@ INNER = st.none() | st.fixed_dictionaries({"s": st.none() | st.text(max_size=3),
 TYPE = pa.list_(pa.struct([("s", pa.string()), ("n", pa.int16())]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.lists(st.none() | st.lists(INNER, max_size=3), min_size=1, max_size=40),
     rows=st.integers(1, 40), ranks=st.integers(1, 3), max_bytes=st.sampled_from([16, 256, 1 << 20]),
@@ -132,7 +132,7 @@ def test_many_columns_that_end_before_they_should(tmp_path: Path) -> None:
         read(str(path), 1, 1 << 20)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     texts=st.lists(st.none() | st.text(max_size=3), max_size=6), start=st.integers(0, 3), type_=st.sampled_from(
         [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]),

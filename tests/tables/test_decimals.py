@@ -82,7 +82,7 @@ def _joined(part: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 TREES = st.recursive(LEAVES, _joined, max_leaves=4).filter(lambda one: one.operation != "col")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TREES)
 def test_arithmetic_is_that_of_python_with_all_digits(expression: Expression) -> None:
     if digits_of(expression, DATA.schema) is None:
@@ -98,7 +98,7 @@ def test_arithmetic_is_that_of_python_with_all_digits(expression: Expression) ->
         assert some.schema["y"] == made.schema["y"] and made.schema["y"].arrow == pa.decimal128(*digits)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]), TREES, st.one_of(TREES, WHOLE))
 @example("eq", 0 + col("a"), col("n"))
 def test_comparisons_are_exact(name: str, left: Expression, right: Any) -> None:

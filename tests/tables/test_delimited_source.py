@@ -232,7 +232,7 @@ def read_by_arrow(text: bytes, kinds: list[str], quotes: bool) -> list[list[Any]
     ]
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), kinds=st.lists(st.sampled_from(list(TYPES)), min_size=1, max_size=3), odd=st.booleans())
 def test_lines_are_read_as_arrow_reads_them_or_left_to_it(
     library: Any, data: st.DataObject, kinds: list[str], odd: bool

@@ -275,7 +275,7 @@ def test_texts_of_one_length_are_grouped_as_others_are(texts: str) -> None:
 WIDE = st.integers(-(10**18) + 1, 10**18 - 1) | st.integers(-200, 200) | st.sampled_from([2**53, -(2**53), 2**53 + 1])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_means_of_whole_numbers_do_not_depend_on_pieces_or_on_how_they_are_added_up(data: st.DataObject) -> None:
     backend, rows = PandasBackend(), data.draw(st.integers(1, 12))

@@ -142,14 +142,14 @@ def test_ids_of_a_bucket_are_beside_each_other(size: int, buckets: int) -> None:
 
 
 @given(st.lists(st.text(max_size=40), max_size=50))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_equal_strings_meet_wherever_they_stand(backend: Any, texts: list[str]) -> None:
     alone = [ids_of(backend, [text], dtype="str")[0] for text in texts]
     assert ids_of(backend, texts, dtype="str") == alone
 
 
 @given(st.lists(st.floats(width=64), min_size=1, max_size=50))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_floats_meet_the_ints_they_equal(backend: Any, values: list[float]) -> None:
     for value, found in zip(values, ids_of(backend, values, dtype="float64"), strict=True):
         if np.isfinite(value) and value == int(value) and -(2**63) <= value < 2**63:
@@ -158,7 +158,7 @@ def test_floats_meet_the_ints_they_equal(backend: Any, values: list[float]) -> N
 
 @given(st.lists(st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**21), max_value=10**21),
                 min_size=1, max_size=20))  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_decimals_meet_by_value(backend: Any, values: list[Decimal]) -> None:
     together = ids_of(backend, [*values, Decimal("0.0000000001")])[:-1]  # a finer scale for all
     assert together == [ids_of(backend, [value.normalize()])[0] for value in values]

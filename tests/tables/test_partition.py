@@ -45,7 +45,7 @@ def test_partition_is_stable_and_complete(backend: Any, n: int) -> None:
 
 
 @given(st.lists(st.integers(0, 11), max_size=300), st.sampled_from([12, 200]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_ids(backend: Any, ids: list[int], n: int) -> None:
     data = backend.from_frame(pd.DataFrame({"row": np.arange(len(ids)), "s": [str(i) for i in range(len(ids))]}))
     for count in (n, 8):

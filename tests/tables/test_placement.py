@@ -31,7 +31,7 @@ def place(backend: Any, frame: pd.DataFrame, cuts: list[int], order: list[int]) 
 
 
 @given(st.lists(st.integers(0, 100), max_size=8), st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_split_in_any_order(backend: Any, inner: list[int], random) -> None:
     cuts = [0, *sorted(inner), 100]
     order = list(range(len(cuts) - 1))

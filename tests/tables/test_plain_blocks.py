@@ -27,7 +27,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SEGMENT_BYTES", 17)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(lines=LINES, plain=st.booleans(), ends=st.booleans(), size=st.integers(1, 3), block_bytes=st.integers(8, 200))
 def test_the_lines_are_those_of_other_blocks(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], plain: bool, ends: bool, size: int, block_bytes: int

@@ -112,7 +112,7 @@ CONDITIONS = st.recursive(
 
 
 @given(rows=st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=16), condition=CONDITIONS)
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_no_row_is_lost_by_skipping(tmp_path: Path, rows: list[tuple[Any, ...]], condition: Expression) -> None:
     path = tmp_path / "x.parquet"
     x, y, w = zip(*rows, strict=True)
@@ -277,7 +277,7 @@ def test_few_texts_that_many_rows_refer_to_are_asked_once(tmp_path, missing):
 SHORT_AND_LONG = ["", "a", "b", "é", "ab", "cd", "AIR", "RAIL", "SHIP", "12345678", "é234567", "MAIL MAIL", None]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     groups=st.lists(st.lists(st.sampled_from(SHORT_AND_LONG), min_size=1, max_size=3), min_size=1, max_size=4),
     asked=st.sampled_from([

@@ -58,7 +58,7 @@ def test_json_lines(tmp_path: Path, size: int) -> None:
 
 
 @given(lines=st.lists(st.text("ab,0 \r", max_size=6), max_size=30), size=st.integers(1, 6), ended=st.booleans())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_cut_reads_each_line_once(tmp_path: Path, lines: list[str], size: int, ended: bool) -> None:
     rows = [{"n": i, "s": line} for i, line in enumerate(lines)]
     text = "\n".join(json.dumps(row) for row in rows) + ("\n" if ended and rows else "")

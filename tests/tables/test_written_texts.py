@@ -44,7 +44,7 @@ def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 TYPES = nested(st.recursive(st.sampled_from(list(LEAVES)), nested, max_leaves=4))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), type_=TYPES, start=st.integers(0, 3))
 def test_it_is_what_json_makes_of_each_value(data: st.DataObject, type_: Any, start: int) -> None:
     values = data.draw(st.lists(values_of(type_), max_size=8))
@@ -94,7 +94,7 @@ def written(table: Any, delimiter: str) -> bytes:
     return files.stream.getvalue()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), delimiter=st.sampled_from(",;|\t"), missing=st.booleans())
 def test_arrow_writes_the_same_csv(data: st.DataObject, delimiter: str, missing: bool) -> None:
     types = data.draw(st.lists(st.sampled_from(list(CELLS)), min_size=1, max_size=4))
