@@ -12,7 +12,7 @@ import pytest
 from worlds import World
 
 import gcylon_lab as gl
-from gcylon_lab.backends.host.keys.scratch_pool import scratch, scratch_state, trim_scratch
+from gcylon_lab.backends.host.keys.scratch_pool import bound_scratch, scratch, scratch_state, trim_scratch
 from gcylon_lab.memory.device import why_unavailable
 from gcylon_lab.memory.tiers.disk_tier import SpillStore
 from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
@@ -31,6 +31,8 @@ def in_a_thread(body: Any) -> Any:
 
 
 def test_scratch_arrays_are_counted_and_given_up_once_nobody_refers_to_them() -> None:
+    bound_scratch(2**30)  # else that of the context that was open last holds
+
     def body() -> tuple[Any, ...]:
         held = scratch(2**17, np.dtype(np.int64))
         scratch(2**16, np.dtype(np.int64))
